@@ -74,6 +74,26 @@ def test_old_schema_groups_launches_by_operator(tmp_path: Path) -> None:
     ]
 
 
+def test_a_launch_without_an_operator_is_named_after_the_innermost_on_its_thread(tmp_path: Path) -> None:
+    def operator(name: str, start_us: float, duration_us: float, thread: int, external: int) -> dict[str, Any]:
+        return {
+            "ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": thread, "ts": start_us, "dur": duration_us,
+            "args": {"External id": external},
+        }  # fmt: skip
+
+    events = [
+        operator("aten::linear", 0, 50, 1, 901),
+        operator("aten::addmm", 10, 20, 1, 902),
+        operator("aten::other", 0, 99, 2, 903),
+        *(call("cudaLaunchKernel", n, ts) for n, ts in ((1, 5), (2, 15), (3, 40), (4, 60))),
+        *(kernel("k", 100 * n, order=n, **{"External id": n}) for n in (1, 2, 3, 4)),
+    ]
+    trace = import_profile(write(tmp_path / "a.json", events)).trace
+    assert [operation.id for operation in trace.operations()] == [
+        "aten::linear/901/0", "aten::addmm/902/0", "aten::linear/901/1", "kernel/0"
+    ]  # fmt: skip
+
+
 def test_external_id_that_is_the_correlation_names_no_operator(tmp_path: Path) -> None:
     operator = {"ph": "X", "cat": "cpu_op", "name": "aten::other", "ts": 0, "dur": 1, "args": {"External id": 3}}
     events = [operator, kernel("k", 1, order=3, **{"External id": 3})]

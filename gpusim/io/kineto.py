@@ -9,6 +9,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.io import chrome
+from gpusim.io.nesting import Span, name_by_nesting
 from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.timeline import (
     Activity,
@@ -59,6 +60,7 @@ class _Reader:
         self.found = Timeline()
         self.ops: dict[int, str] = {}  # External id: name
         self.operators: dict[int, Operator] = {}  # that tell the sizes of their inputs, by External id
+        self.spans: list[Span] = []  # of operators
         self.externals: dict[int, int] = {}  # number of the activity: External id
         self.unusable = 0
         self.syncs_told = False
@@ -93,6 +95,7 @@ class _Reader:
             self._call(event, args)
         elif category in _OPS:
             external = _external(args)
+            self._span(event, external)
             if external is not None:
                 self.ops[external] = intern(str(event.get("name", "")))
                 if "Input Dims" in args:
@@ -103,6 +106,13 @@ class _Reader:
                 self.found.ranges.append(Range(one_line(str(event.get("name", ""))), start, start + duration))
         elif category == "cuda_sync":
             self._sync(args)
+
+    def _span(self, event: dict[str, Any], external: int | None) -> None:
+        start, duration = finite(event.get("ts")), finite(event.get("dur"))
+        if start is not None and duration is not None:
+            number = len(self.spans) if external is None else external
+            label = f"{intern(str(event.get('name', '')))}/{number}"
+            self.spans.append(Span(start, start + duration, str(event.get("tid", "")), label))
 
     def _work(self, event: dict[str, Any], category: str, args: dict[str, Any]) -> None:
         name = str(args.get("kernel" if category == "kernel" else "copy") or event.get("name", ""))
@@ -199,12 +209,13 @@ class _Reader:
         return found
 
     def _name_operations(self) -> None:
-        """Labels launches with the operator that the host was in: its name and External id."""
+        """Labels launches with the operator that the host was in: its name and External id; else by the nesting."""
         activities = self.found.activities
         for n, external in self.externals.items():
             op = self.ops.get(external)
             if op is not None:
                 activities[n] = replace(activities[n], label=f"{op}/{external}")
+        name_by_nesting(self.found, self.spans)
         self._give_work()
 
     def _give_work(self) -> None:

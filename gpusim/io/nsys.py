@@ -5,6 +5,7 @@ Both have the tables that they need, in any version. The tables of nvprof (`.nvv
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import is_file
 from gpusim.io import source
+from gpusim.io.nesting import Span, name_by_nesting
 from gpusim.io.timeline import (
     Activity,
     CopyRun,
@@ -59,6 +61,7 @@ _MIGRATIONS = (11, 12, 13)  # of unified memory
 _HOST_MEMORY: dict[int, HostMemory] = {0: "pageable", 1: "pinned"}
 _NVPROF_MEMORY: dict[int, HostMemory] = {1: "pageable", 2: "pinned"}  # CUPTI's own numbers
 _EVENT_SYNC, _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 1, 2, 3, 4  # CUPTI's kinds of synchronization
+_CALL_NUMBERS = re.compile(r"(?:, (?:seq|op_id) = \d+)+$")  # behind names of PyTorch's emit_nvtx
 _A_GPU_SIDE = (
     "a profile of a program that launches kernels and ends by itself, with no other profiler beside it "
     "(nsys status --environment tells what the machine lacks)"
@@ -300,12 +303,20 @@ class _Export:
                     self.found.launched_us[process, _whole(order)] = _whole(start) / 1000
 
     def _ranges(self) -> None:
-        """Ranges of NVTX that have an end."""
-        if NVTX in self.tables:
-            for start, end, text, number in self._rows(NVTX, ("start", "end", "text", "textId")):
-                name = text if text is not None else self.strings.get(number)
-                if start is not None and end is not None and name:
-                    self.found.ranges.append(Range(one_line(str(name)), _whole(start) / 1000, _whole(end) / 1000))
+        """Ranges of NVTX that have an end; launches are named after the innermost one on their thread."""
+        if NVTX not in self.tables:
+            return
+        spans: list[Span] = []
+        for start, end, text, number, thread in self._rows(NVTX, ("start", "end", "text", "textId", "globalTid")):
+            name = text if text is not None else self.strings.get(number)
+            if start is None or end is None or not name:
+                continue
+            one = Range(one_line(str(name)), _whole(start) / 1000, _whole(end) / 1000)
+            self.found.ranges.append(one)
+            if thread is not None:
+                title = _CALL_NUMBERS.sub("", one.name)
+                spans.append(Span(one.start_us, one.end_us, str(thread), f"{title}/{len(spans)}"))
+        name_by_nesting(self.found, spans)
 
     def _syncs(self) -> None:
         """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
