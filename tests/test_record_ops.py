@@ -17,8 +17,8 @@ from gpusim import cli
 from gpusim.common.errors import InputError
 from gpusim.lab.record import torch_gpu
 from gpusim.lab.record.ops import queue_lengths, record_ops
-from gpusim.lab.record.ops_file import Call, Ops, read_ops
-from gpusim.lab.record.ops_gpu import Gpu, OutOfMemory, Queue, Side, Synchronises, parts_of
+from gpusim.lab.record.ops_file import Call, Ops, OutOfMemory, Synchronises, read_ops
+from gpusim.lab.record.ops_gpu import parts_of
 from gpusim.lab.record.ops_models import passes_of
 
 OPS = """
@@ -58,17 +58,17 @@ class FakeGpu:
     def kernels(self, call: Call) -> int:
         return len([part for part in [call()] if part])
 
-    def ends_ms(self, sides: Sequence[Side], cold: bool = False) -> list[float]:
+    def ends_ms(self, sides: Sequence[tuple[Sequence[Call], FakeQueue]], cold: bool = False) -> list[float]:
         shared = len([queue for _, queue in sides if queue.sms == self.sm_count])
         return [
             sum(call()[1] for call in calls) / 1e3 * self.sm_count / queue.sms * max(1, shared) * (1.1 if cold else 1.0)
             for calls, queue in sides
         ]
 
-    def graph(self, call: Call, queue: Queue) -> Call:
+    def graph(self, call: Call, queue: FakeQueue) -> Call:
         return call
 
-    def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> None:
+    def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> None:
         us = (call() or (0, 1.0))[1]  # all ops together return nothing
         grid = {"grid": [132, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 0}
         about = {"device": 0, "stream": 7, **grid}
@@ -103,7 +103,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def _record(file: Path, gpu: Gpu | None = None, outcomes: bool = True) -> list[str]:
+def _record(file: Path, gpu: FakeGpu | None = None, outcomes: bool = True) -> list[str]:
     return list(record_ops(file, file.parent / "out", outcomes, lambda: gpu or FakeGpu()))
 
 
@@ -254,7 +254,7 @@ class _Fails(FakeGpu):
     def kernels(self, call: Call) -> int:
         raise self.error
 
-    def graph(self, call: Call, queue: Queue) -> Call:
+    def graph(self, call: Call, queue: FakeQueue) -> Call:
         raise self.error
 
 
@@ -285,7 +285,7 @@ def test_more_kernels_than_fit_behind_a_flag(file: Path) -> None:
 
 def test_a_model_without_kernels(file: Path) -> None:
     class Empty(FakeGpu):
-        def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> None:
+        def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> None:
             path.write_text(json.dumps({"traceEvents": []}))
 
     file.write_text("MODELS = {'a': lambda: lambda: None}")

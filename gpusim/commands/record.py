@@ -71,9 +71,9 @@ def _recorded(args: argparse.Namespace) -> Iterator[str]:
         return record_program(args.program, args.out or Path("recording"))
     if args.what.endswith(".py"):
         from gpusim.lab.record.ops import record_ops
-        from gpusim.lab.record.torch_gpu import open_gpu
+        from gpusim.lab.record.torch_gpu import Gpu
 
-        return record_ops(Path(args.what), args.out, args.outcomes, open_gpu)
+        return record_ops(Path(args.what), args.out, args.outcomes, Gpu)
     if args.what == "host":
         from gpusim.lab.record.host import record_host
 

@@ -6,6 +6,7 @@ until the longest ends. `gpusim.results.metrics` defines the metrics of both.
 
 from __future__ import annotations
 
+from graphlib import TopologicalSorter
 from itertools import combinations
 from typing import Literal, assert_never
 
@@ -79,13 +80,6 @@ def _waited_for(trace: Trace) -> dict[str, set[str]]:
         for n, op in enumerate(stream.operations)
     }
     found: dict[str, set[str]] = {}
-    stack = list(direct)
-    while stack:
-        op = stack[-1]
-        missing = [other for other in direct[op] if other not in found]
-        if op in found or not missing:
-            found.setdefault(op, direct[op].union(*(found[other] for other in direct[op])))
-            stack.pop()
-        else:
-            stack.extend(missing)
+    for op in TopologicalSorter(direct).static_order():
+        found[op] = direct[op].union(*(found[other] for other in direct[op]))
     return found

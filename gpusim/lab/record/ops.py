@@ -18,21 +18,12 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import records
-from gpusim.lab.record.ops_file import Call, Ops, read_ops
-from gpusim.lab.record.ops_gpu import (
-    PAIR_COLUMNS,
-    Gpu,
-    Queue,
-    guarded,
-    made,
-    pair_row,
-    parts_of,
-    together_ms,
-    write_profile,
-)
+from gpusim.lab.record.ops_file import Call, Ops, guarded, made, read_ops
+from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.ops_models import record_models
 from gpusim.lab.record.outcomes import thinned
 from gpusim.lab.record.recording import KERNEL_COLUMNS, of_kernels
+from gpusim.lab.record.torch_gpu import Gpu, Queue
 
 BACK_TO_BACK = 10  # calls behind ms_stream
 CURVE_CALLS = 3  # calls behind a row of sm_curve.csv

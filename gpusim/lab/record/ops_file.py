@@ -27,6 +27,14 @@ _NAME = re.compile(r"[^\s|,\"]{1,200}")
 _MODEL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")  # is a file's name, too
 
 
+class OutOfMemory(Exception):
+    """What is made or run does not fit into the GPU's memory."""
+
+
+class Synchronises(Exception):
+    """A callable waits for the GPU, so it cannot be queued behind a flag."""
+
+
 @dataclass(frozen=True)
 class Ops:
     """Content of a file."""
@@ -86,6 +94,44 @@ def raised(path: Path, place: str, error: BaseException, expected: str) -> Input
     where = ", ".join(filter(None, (place, "" if line is None else f"line {line}")))
     text = one_line(str(error)).strip()[:200]
     return InputError(path, where, f"raises {type(error).__name__}{': ' if text else ''}{text}", expected)
+
+
+def made(ops: Ops, kind: str, name: str) -> Call:
+    """Return the result of a file's function.
+
+    Args:
+        ops: the file.
+        kind: OPS or MODELS.
+        name: which.
+
+    Raises:
+        InputError: it raises, does not fit into memory or gives nothing that can be called.
+    """
+    makers: Mapping[str, Make] = ops.ops if kind == "OPS" else ops.models
+    call = guarded(ops.path, f"{kind}[{name!r}]", makers[name])
+    if not callable(call):
+        place = f"{kind}[{name!r}]"
+        raise InputError(ops.path, place, f"returns {type(call).__name__}", "a callable without arguments")
+    return call
+
+
+def guarded(path: Path, place: str, run: Callable[[], Call]) -> Call:
+    """The result of a user's code, what it raises as one line."""
+    try:
+        return run()
+    except InputError:
+        raise
+    except OutOfMemory:
+        problem = "does not fit into the GPU's memory beside what is before it in the file"
+        raise InputError(path, place, problem, "smaller inputs, fewer ops a file, or a GPU with more memory") from None
+    except Synchronises as error:
+        problem = f"waits for the GPU ({error})"
+        expected = "a callable that only launches work: no item(), cpu(), synchronize()"
+        raise InputError(path, place, problem, expected) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(path, place, error, "a callable that runs") from None
 
 
 def _makers(path: Path, name: str, given: Any) -> dict[str, Make]:

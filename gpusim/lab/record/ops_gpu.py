@@ -1,113 +1,24 @@
-"""The GPU as the recorder of PyTorch callables uses it, and rows from its times; no PyTorch in here."""
+"""What is measured of PyTorch callables, and how times become rows."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median_high
 from tempfile import TemporaryDirectory
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from gpusim.common.errors import InputError
-from gpusim.lab.record.ops_file import Call, Make, Ops, raised
-from gpusim.lab.record.recording import Row
+from gpusim.lab.record.ops_file import Call
+from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 T = TypeVar("T")
 
 STEP_SMS = 8  # green contexts come in such steps on today's GPUs
 OF_SMS = 132  # what numbers of SMs in the recorders are parts of
 PAIR_COLUMNS = ("a", "na", "b", "nb", "mode", "sms_a", "sms_b", "ms_a", "ms_b", "ms_makespan")
-
-
-class OutOfMemory(Exception):
-    """An op does not fit into the memory of the GPU."""
-
-
-class Synchronises(Exception):
-    """A callable waits for the GPU, so it cannot be queued behind a flag."""
-
-
-class Queue(Protocol):
-    """A stream."""
-
-    @property
-    def sms(self) -> int:
-        """SMs that its kernels may use."""
-
-
-Side = tuple[Sequence[Call], Queue]
-
-
-class Gpu(Protocol):
-    """Interface of a GPU to the recorder; `gpusim.lab.record.torch_gpu` implements it with PyTorch."""
-
-    name: str
-    sm_count: int
-
-    def queue(self) -> Queue:
-        """A stream on all SMs."""
-
-    def split(self, sms: int) -> tuple[Queue, Queue]:
-        """Streams on disjoint SMs: at least so many, and what is left."""
-
-    def kernels(self, call: Call) -> int:
-        """How many kernels a call runs; raises `Synchronises`."""
-
-    def ends_ms(self, sides: Sequence[Side], cold: bool = False) -> list[float]:
-        """When each stream ended, from the release of all: the calls of each run once; cold: with nothing in L2."""
-
-    def graph(self, call: Call, queue: Queue) -> Call:
-        """A CUDA graph of a call."""
-
-    def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> None:
-        """Write PyTorch's profile of some passes of a call; shapes: with the sizes and types of operators' inputs."""
-
-    def counters(self, ops: Ops, names: Sequence[str]) -> list[Row]:
-        """Rows of kernels.csv.gz of some ops, by Nsight Compute; none where it is not there."""
-
-    def model_counters(self, ops: Ops, name: str) -> str:
-        """Nsight Compute's CSV of one pass of a model; empty where it is not there."""
-
-
-def made(ops: Ops, kind: str, name: str) -> Call:
-    """Return the result of a file's function.
-
-    Args:
-        ops: the file.
-        kind: OPS or MODELS.
-        name: which.
-
-    Raises:
-        InputError: it raises, does not fit into memory or gives nothing that can be called.
-    """
-    makers: Mapping[str, Make] = ops.ops if kind == "OPS" else ops.models
-    call = guarded(ops.path, f"{kind}[{name!r}]", makers[name])
-    if not callable(call):
-        place = f"{kind}[{name!r}]"
-        raise InputError(ops.path, place, f"returns {type(call).__name__}", "a callable without arguments")
-    return call
-
-
-def guarded(path: Path, place: str, run: Callable[[], Call]) -> Call:
-    """The result of a user's code, what it raises as one line."""
-    try:
-        return run()
-    except InputError:
-        raise
-    except OutOfMemory:
-        problem = "does not fit into the GPU's memory beside what is before it in the file"
-        raise InputError(path, place, problem, "smaller inputs, fewer ops a file, or a GPU with more memory") from None
-    except Synchronises as error:
-        problem = f"waits for the GPU ({error})"
-        expected = "a callable that only launches work: no item(), cpu(), synchronize()"
-        raise InputError(path, place, problem, expected) from None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise raised(path, place, error, "a callable that runs") from None
 
 
 def parts_of(sm_count: int, parts: Sequence[int]) -> list[int]:

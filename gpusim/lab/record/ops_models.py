@@ -10,19 +10,10 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import records
-from gpusim.lab.record.ops_file import Call, Ops, raised
-from gpusim.lab.record.ops_gpu import (
-    PAIR_COLUMNS,
-    Gpu,
-    Queue,
-    guarded,
-    made,
-    pair_row,
-    parts_of,
-    together_ms,
-    write_profile,
-)
+from gpusim.lab.record.ops_file import Call, Ops, guarded, made, raised
+from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.outcomes import thinned
+from gpusim.lab.record.torch_gpu import Gpu, Queue
 
 PASSES = 2  # in a profile, as `gpusim.lab.whole_models` expects
 PROFILE = ".kineto.json.gz"

@@ -1,4 +1,4 @@
-"""A GPU through PyTorch, as `gpusim.lab.record.ops_gpu.Gpu` asks for it.
+"""A GPU through PyTorch.
 
 The driver's functions that PyTorch lacks (green contexts, a flag that streams wait for) are in release.cu, which nvcc
 builds here. Run as a program it runs ops or a model once under Nsight Compute: ``torch_gpu.py OPS.py KIND LIST NAME…``.
@@ -22,8 +22,7 @@ from unittest import mock
 
 from gpusim.common.errors import InputError
 from gpusim.lab.record.counters import COUNTERS
-from gpusim.lab.record.ops_file import Call, Ops, read_ops, without_torch
-from gpusim.lab.record.ops_gpu import Gpu, OutOfMemory, Queue, Side, Synchronises, made
+from gpusim.lab.record.ops_file import Call, Ops, OutOfMemory, Synchronises, made, read_ops, without_torch
 from gpusim.lab.record.recording import Row, kernel_rows
 from gpusim.lab.record.toolchain import FROM_START, compute_capability, counted, run
 
@@ -33,16 +32,19 @@ WAITING = ("synchronize", "Stream.synchronize", "Event.synchronize")  # of torch
 
 
 @dataclass(frozen=True)
-class TorchQueue:
+class Queue:
     """A stream, for PyTorch and for the driver."""
 
     stream: Any
     pointer: int
-    sms: int
+    sms: int  # that its kernels may use
     number: int = 0
 
 
-class TorchGpu:
+Side = tuple[Sequence[Call], Queue]
+
+
+class Gpu:
     """The first GPU of this machine.
 
     Raises:
@@ -58,15 +60,15 @@ class TorchGpu:
         self._library = _library()
         torch.zeros(1, device="cuda")
         self._call("prepare")
-        self._splits: dict[int, tuple[TorchQueue, TorchQueue]] = {}
+        self._splits: dict[int, tuple[Queue, Queue]] = {}
 
-    def queue(self) -> TorchQueue:
+    def queue(self) -> Queue:
         """A stream on all SMs."""
         pointer, number = ctypes.c_void_p(), ctypes.c_ulonglong()
         self._call("open_stream", ctypes.byref(pointer), ctypes.byref(number))
         return self._queue(pointer.value, self.sm_count, number.value)
 
-    def split(self, sms: int) -> tuple[TorchQueue, TorchQueue]:
+    def split(self, sms: int) -> tuple[Queue, Queue]:
         """Streams on disjoint SMs, the same ones for the same number: a GPU has room for some dozens."""
         if sms not in self._splits:
             pointers, counts = (ctypes.c_void_p * 2)(), (ctypes.c_uint * 2)()
@@ -76,7 +78,7 @@ class TorchGpu:
         return self._splits[sms]
 
     def kernels(self, call: Call) -> int:
-        """How many kernels a call runs, after two calls that may still set things up."""
+        """How many kernels a call runs, after two calls that may still set things up; raises `Synchronises`."""
         torch = self._torch
         kinds = torch.profiler.ProfilerActivity
         with self._errors(), warnings.catch_warnings():
@@ -94,7 +96,7 @@ class TorchGpu:
         return sum(not name.startswith(("Memcpy", "Memset")) for name in on_gpu)
 
     def ends_ms(self, sides: Sequence[Side], cold: bool = False) -> list[float]:
-        """When each stream ended, from the release of all."""
+        """When each stream ended, from the release of all: the calls of each run once; cold: with nothing in L2."""
         torch = self._torch
         marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in sides]
         with self._errors():
@@ -102,15 +104,14 @@ class TorchGpu:
             self._call("arm")
             try:
                 for (calls, queue), (start, end) in zip(sides, marks, strict=True):
-                    on = _own(queue)
-                    self._call("hold", ctypes.c_void_p(on.pointer))
+                    self._call("hold", ctypes.c_void_p(queue.pointer))
                     if cold:
-                        self._call("flush", ctypes.c_void_p(on.pointer))
-                    start.record(on.stream)
-                    with torch.cuda.stream(on.stream):
+                        self._call("flush", ctypes.c_void_p(queue.pointer))
+                    start.record(queue.stream)
+                    with torch.cuda.stream(queue.stream):
                         for call in calls:
                             call()
-                    end.record(on.stream)
+                    end.record(queue.stream)
             finally:
                 self._call("release")
             torch.cuda.synchronize()
@@ -120,7 +121,7 @@ class TorchGpu:
 
     def graph(self, call: Call, queue: Queue) -> Call:
         """A CUDA graph of a call, which is warm."""
-        torch, on = self._torch, _own(queue).stream
+        torch, on = self._torch, queue.stream
         with self._errors():
             with torch.cuda.stream(on):
                 for _ in range(WARM_UPS):
@@ -134,10 +135,10 @@ class TorchGpu:
         return replay
 
     def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> None:
-        """Write PyTorch's profile of some passes."""
+        """Write PyTorch's profile of some passes; shapes: with the sizes and types of operators' inputs."""
         torch = self._torch
         kinds = torch.profiler.ProfilerActivity
-        with self._errors(), torch.cuda.stream(_own(queue).stream):
+        with self._errors(), torch.cuda.stream(queue.stream):
             for _ in range(WARM_UPS):
                 call()
             torch.cuda.synchronize()
@@ -148,16 +149,16 @@ class TorchGpu:
         profiler.export_chrome_trace(str(path))
 
     def counters(self, ops: Ops, names: Sequence[str]) -> list[Row]:
-        """Rows of kernels.csv.gz."""
+        """Rows of kernels.csv.gz of some ops, by Nsight Compute; none where it is not there."""
         log, streams = _under_ncu(ops, "OPS", names)
         return kernel_rows(log, streams) if log else []
 
     def model_counters(self, ops: Ops, name: str) -> str:
-        """Nsight Compute's CSV of one pass."""
+        """Nsight Compute's CSV of one pass; empty where it is not there."""
         return _under_ncu(ops, "MODELS", [name])[0]
 
-    def _queue(self, pointer: int | None, sms: int, number: int) -> TorchQueue:
-        return TorchQueue(self._torch.cuda.ExternalStream(pointer), pointer or 0, sms, number)
+    def _queue(self, pointer: int | None, sms: int, number: int) -> Queue:
+        return Queue(self._torch.cuda.ExternalStream(pointer), pointer or 0, sms, number)
 
     def _call(self, name: str, *arguments: Any) -> None:
         said = getattr(self._library, name)(*arguments)
@@ -167,7 +168,7 @@ class TorchGpu:
     def _run_once(self, sides: Sequence[Side]) -> None:
         """Each different call, so that none sets anything up behind the flag."""
         for calls, queue in sides:
-            with self._torch.cuda.stream(_own(queue).stream):
+            with self._torch.cuda.stream(queue.stream):
                 for call in dict.fromkeys(calls):
                     call()
         self._torch.cuda.synchronize()
@@ -203,22 +204,11 @@ class TorchGpu:
                 cuda.set_sync_debug_mode(mode)
 
 
-def open_gpu() -> Gpu:
-    """The first GPU, through PyTorch."""
-    return TorchGpu()
-
-
 def _torch() -> Any:
     try:
         return import_module("torch")
     except ImportError:
         raise without_torch() from None
-
-
-def _own(queue: Queue) -> TorchQueue:
-    """A queue of this GPU."""
-    assert isinstance(queue, TorchQueue)
-    return queue
 
 
 def _library() -> Any:
