@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
-from gpusim.common.tables import Column, number, print_left_out, print_line, print_table, shortened
+from gpusim.common.tables import Column, number, picked, print_left_out, print_line, print_table, shortened
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 
 if TYPE_CHECKING:
@@ -43,20 +43,12 @@ def as_json(advice: Advice) -> dict[str, Any]:
 
 def _json(advice: Advice, one: Choice) -> dict[str, Any]:
     return {
-        "mechanism": one.setting.mechanism,
-        "setting": one.setting.setting,
-        "policy": one.setting.policy,
-        "paste": list(one.setting.paste),
-        "makespan_us": one.makespan_us,
-        "stp": one.stp,
-        "antt": one.antt,
-        "fairness": one.fairness,
-        "slowdown": dict(one.slowdown),
-        "latency_us": dict(one.latency_us),
+        **picked(one.setting, "mechanism", "setting", "policy", "paste"),
+        **picked(one, "makespan_us", "stp", "antt", "fairness", "slowdown", "latency_us"),
         "latency_percentiles_us": {
             name: {f"p{percent}": us for percent, us in of.items()} for name, of in one.percentiles_us.items()
         },
-        "latency_interval_us": dict(one.interval_us),
+        "latency_interval_us": one.interval_us,
         "model_error": None if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
         "model_error_reason": one.refuted or one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),

@@ -22,6 +22,7 @@ from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import Step, no_step
+from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
@@ -190,11 +191,8 @@ class Advice:
         return pd.DataFrame(
             [
                 {
-                    "mechanism": one.setting.mechanism,
-                    "setting": one.setting.setting,
-                    "makespan_us": one.makespan_us,
-                    "stp": one.stp,
-                    "antt": one.antt,
+                    **picked(one.setting, "mechanism", "setting"),
+                    **picked(one, "makespan_us", "stp", "antt"),
                     **{f"slowdown[{name}]": value for name, value in one.slowdown.items()},
                     "model_error": nan if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
                     "meets_slo": self.meets(one),

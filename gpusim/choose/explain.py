@@ -14,7 +14,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import Step, no_step
-from gpusim.common.tables import short_name
+from gpusim.common.tables import picked, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.limits import green_sizes
 from gpusim.results.result import Result
@@ -24,6 +24,7 @@ from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing
 
 JSON_VERSION = 1
+GROUP_COLUMNS = ("name", "launches", "isolated_us", "took_us", "slowdown", "by_us")  # of JSON
 AS_RECORDED = "leftover"  # plain CUDA streams
 NO_ROOM = "no room"  # waited, or other kernels held the SMs
 NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
@@ -252,33 +253,15 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "makespan_us": found.makespan_us,
         "cost_us": found.cost_us,
         "arrangements": arrangements_json(found.makespan_us, found.arrangements),
-        "by_name": [_group_json(group) for group in found.by_name],
-        "by_operator": [_group_json(group) for group in found.by_operator],
+        "by_name": [picked(group, *GROUP_COLUMNS) for group in found.by_name],
+        "by_operator": [picked(group, *GROUP_COLUMNS) for group in found.by_operator],
         "kernels": [
             {
-                "stream": one.run.stream,
-                "operation": one.run.operation,
-                "kernel": one.run.kernel,
-                "start_us": one.run.start_us,
-                "end_us": one.run.end_us,
-                "isolated_us": one.isolated_us,
-                "took_us": one.took_us,
-                "slowdown": one.slowdown,
+                **picked(one.run, "stream", "operation", "kernel", "start_us", "end_us"),
+                **picked(one, "isolated_us", "took_us", "slowdown"),
                 "cause": one.cause or None,
-                "by_us": dict(one.by_us),
-                "beside": list(one.beside),
+                **picked(one, "by_us", "beside"),
             }
             for one in found.kernels
         ],
-    }
-
-
-def _group_json(group: Group) -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "launches": group.launches,
-        "isolated_us": group.isolated_us,
-        "took_us": group.took_us,
-        "slowdown": group.slowdown,
-        "by_us": dict(group.by_us),
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpusim.choose.explain import overlaps
 from gpusim.choose.interference import contended
-from gpusim.common.tables import short_name
+from gpusim.common.tables import picked, short_name
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -142,13 +142,8 @@ def as_json(found: Iterable[Overlapped]) -> list[dict[str, Any]]:
         {
             "kernel": one.kernel.kind[0],
             "operator": one.kernel.operator or None,
-            "stream": one.kernel.stream,
-            "start_us": one.kernel.start_us,
-            "took_us": one.kernel.took_us,
-            "isolated_us": one.isolated_us,
-            "slowdown": one.slowdown,
-            "overlap_us": one.overlap_us,
-            "beside": list(one.beside),
+            **picked(one.kernel, "stream", "start_us", "took_us"),
+            **picked(one, "isolated_us", "slowdown", "overlap_us", "beside"),
             "cause": one.cause or None,
         }
         for one in found

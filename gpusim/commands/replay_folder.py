@@ -10,7 +10,7 @@ from pathlib import Path
 from gpusim.common.files import whole_folder
 from gpusim.common.progress import Step
 from gpusim.common.spreadsheet import csv_text
-from gpusim.common.tables import json_text
+from gpusim.common.tables import json_text, picked
 from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
 from gpusim.results.metrics import metrics, normalised_progress
 from gpusim.results.result import Result
@@ -59,15 +59,12 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 def _write_result(result: Result, folder: Path) -> None:
     from gpusim.results.plots import gantt, usage
 
-    rows = ([getattr(run, name) for name in KERNEL_COLUMNS] for run in result.kernel_runs)
-    _write_csv(folder / "kernels.csv", KERNEL_COLUMNS, rows)
-    stream_columns = [*(column.name for column in fields(StreamRun)), "slowdown"]
-    rows = ([getattr(run, name) for name in stream_columns] for run in result.stream_runs)
-    _write_csv(folder / "streams.csv", stream_columns, rows)
+    columns = {of: [column.name for column in fields(of)] for of in (StreamRun, ProgramRun)}
+    _write_runs(folder / "kernels.csv", KERNEL_COLUMNS, result.kernel_runs)
+    _write_runs(folder / "streams.csv", [*columns[StreamRun], "slowdown"], result.stream_runs)
     if result.has_programs:
-        program_columns = [*(column.name for column in fields(ProgramRun) if column.name != "streams"), "slowdown"]
-        rows = ([getattr(run, name) for name in program_columns] for run in result.program_runs)
-        _write_csv(folder / "programs.csv", program_columns, rows)
+        own = [name for name in columns[ProgramRun] if name != "streams"]
+        _write_runs(folder / "programs.csv", [*own, "slowdown"], result.program_runs)
     _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")
     save_figure(usage(result), folder / "usage.png")
@@ -91,6 +88,10 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
 
 def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:
     return ["" if use in usage.unknown else f"{share:.6g}" for use, share in zip(USES, shares, strict=True)]
+
+
+def _write_runs(path: Path, columns: Sequence[str], runs: Iterable[object]) -> None:
+    _write_csv(path, columns, (tuple(picked(run, *columns).values()) for run in runs))
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

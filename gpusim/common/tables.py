@@ -97,6 +97,11 @@ def print_json(content: Any) -> None:
     print()
 
 
+def picked(one: object, *names: str) -> dict[str, Any]:
+    """Some attributes of an object by name, as JSON has them."""
+    return {name: getattr(one, name) for name in names}
+
+
 def json_text(content: Any) -> str:
     """JSON, indented; what is not printable in it is escaped."""
     return "".join(map(_printable, _json(content)))

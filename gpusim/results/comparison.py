@@ -9,7 +9,7 @@ from html import escape
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from gpusim.common.tables import number
+from gpusim.common.tables import number, picked
 from gpusim.hardware.gpu import GPU
 from gpusim.results.error_band import HowWrong
 from gpusim.results.metrics import SHARING, normalised_progress, sharing, utilisation
@@ -190,19 +190,13 @@ def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[st
         **entry.sharing,
         "error_band": entry.how_wrong.band,
         "error_band_reason": entry.how_wrong.reason or None,
-        "streams": {run.stream: {"start_us": run.start_us, "end_us": run.end_us} for run in result.stream_runs},
+        "streams": {run.stream: picked(run, "start_us", "end_us") for run in result.stream_runs},
         "programs": {
-            run.program: {
-                "start_us": run.start_us,
-                "end_us": run.end_us,
-                "slowdown": run.slowdown,
-                "streams": list(run.streams),
-            }
-            for run in result.program_runs
+            run.program: picked(run, "start_us", "end_us", "slowdown", "streams") for run in result.program_runs
         },
         "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
         "utilisation": utilisation(result),
         "notes": list(entry.notes),
-        "kernels": [{name: getattr(run, name) for name in KERNEL_COLUMNS} for run in result.kernel_runs],
+        "kernels": [picked(run, *KERNEL_COLUMNS) for run in result.kernel_runs],
         **({} if assumed_us is None else {"assumed_us": list(assumed_us)}),
     }
