@@ -96,6 +96,21 @@ def test_ranges_of_nsys_are_those_of_nvtx(tmp_path: Path) -> None:
     assert durations == [[1.0], [2.0]]
 
 
+def test_launches_of_nsys_are_named_after_the_range_around_their_call(tmp_path: Path) -> None:
+    thread = (5 << 24) + 9
+    calls = [
+        {"start": start, "end": start + 10, "globalTid": thread, "correlationId": order, "nameId": 1}
+        for order, start in ((1, 1000), (2, 6000))
+    ]
+    ranges = [
+        {"start": 0, "end": 5000, "text": "aten::mm, seq = 7, op_id = 12", "textId": None, "globalTid": thread},
+        {"start": 5000, "end": 9000, "text": "elsewhere", "textId": None, "globalTid": thread + 1},
+    ]
+    tables = {nsys.KERNELS: [nsys_kernel(20_000, 21_000, 1), nsys_kernel(30_000, 32_000, 2)], nsys.CALLS: calls,
+              nsys.NVTX: ranges}  # fmt: skip
+    assert [op.id for op in nsys_imported(tmp_path, tables).trace.operations()] == ["aten::mm/0/0", "kernel/0"]
+
+
 def test_a_profile_without_ranges_says_how_to_have_them(tmp_path: Path) -> None:
     path = write(tmp_path / "p.json", [kernel("k", 0)], deviceProperties=H200)
     assert "expected a profile with ranges: NVTX under nsys --trace=cuda,nvtx" in refused(path, part=Part(range="a"))
