@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_import_kineto import kernel as kineto_kernel
+from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
 import gpusim
@@ -230,7 +232,17 @@ def test_the_command_prints_what_to_set(tmp_path: Path, capsys: pytest.CaptureFi
     assert "pre and dec on h200: run both in streams of equal priority" in capsys.readouterr().out
     assert (tmp_path / "p.svg").stat().st_size > 1000
     assert cli.main(["advise", files[0]]) == 2
-    assert "a trace for each of two programs or more" in capsys.readouterr().err
+    assert "a trace or a profile for each of two programs or more" in capsys.readouterr().err
+
+
+def test_profiles_are_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the import decided goes to stderr; a file that is neither is refused as before."""
+    files = [str(write(tmp_path / f"{name}.json", [kineto_kernel(f"k_{name}", 0, 50)])) for name in ("pre", "dec")]
+    assert cli.main(["advise", *files, "--gpu", "h200", "--json", "--jobs", "1", "--no-cache"]) == 0
+    printed = capsys.readouterr()
+    assert set(json.loads(printed.out)["best"]["slowdown"]) == {"pre", "dec"} and "have no counters" in printed.err
+    (tmp_path / "other.json").write_text("{}")
+    assert cli.main(["advise", files[0], str(tmp_path / "other.json")]) == 2
 
 
 def test_advise_is_public() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
 from gpusim.common.tables import Column, number, picked, print_left_out, print_line, print_table, shortened
+from gpusim.model.contention import UNKNOWN
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 
 if TYPE_CHECKING:
@@ -132,9 +133,9 @@ def _served(advice: Advice) -> list[str]:
 
 
 def _most_wanted(bound_us: Mapping[str, Mapping[str, float]]) -> str:
-    """Resource that bounds every program most of the time, if it is the same one."""
+    """Resource that bounds every program most of the time, if it is the same one and known."""
     first = {next(iter(times), "") for times in bound_us.values()}
-    return first.pop() if len(first) == 1 else ""
+    return first.pop() if len(first) == 1 and UNKNOWN not in first else ""
 
 
 def _shown(advice: Advice) -> list[Choice]:

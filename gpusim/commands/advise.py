@@ -9,6 +9,7 @@ from gpusim.commands.arguments import (
     arrivals_argument,
     gpu_arguments,
     json_flag,
+    read_profile,
     require_picture,
     trace_and_session,
     whole,
@@ -25,7 +26,10 @@ OBJECTIVES = ("makespan", "stp", "antt")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "traces", nargs="+", metavar="TRACE", help="a trace for each program, or one of several programs"
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="a trace or a profile for each program, or a trace of several programs",
     )
     gpu_arguments(parser)
     parser.add_argument(
@@ -55,9 +59,11 @@ def run(args: argparse.Namespace) -> None:
 
     require_picture(args.plot, args.traces)
     args.restart, args.priority = False, None
-    with named_steps() as step, trace_and_session(args, args.traces) as (trace, session):
+    with named_steps() as step, trace_and_session(args, args.traces, read=read_profile) as (trace, session):
         if len(trace.programs) < 2:
-            raise InputError(args.traces[0], "", "holds one program", "a trace for each of two programs or more")
+            raise InputError(
+                args.traces[0], "", "holds one program", "a trace or a profile for each of two programs or more"
+            )
         advice = advise([with_settings(trace, args)], session, args.objective, args.slo, jobs=args.jobs, step=step)
         if args.plot is not None:
             save_figure(slowdowns(advice), args.plot)

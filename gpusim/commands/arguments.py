@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -87,15 +88,40 @@ def read_trace(path: str) -> Trace:
         raise no_trace(path, error) from None
 
 
-def trace_from(paths: Sequence[str]) -> Trace:
+def read_profile(path: str) -> Trace:
+    """The trace of a file, or of a profile, which is imported; what the import decided is told on stderr.
+
+    Raises:
+        InputError: the file is wrong.
+    """
+    from gpusim.io.importing import import_profile, profile_format
+    from gpusim.trace.file import load_trace
+
+    try:
+        return load_trace(path)
+    except InputError:
+        kind = profile_format(path)
+        if kind is None:
+            raise
+    imported = import_profile(path, kind)
+    for remark in imported.remarks:
+        print(f"{path}: {remark}", file=sys.stderr)
+    return imported.trace
+
+
+def trace_from(paths: Sequence[str], read: Callable[[str], Trace] = read_trace) -> Trace:
     """The trace of a file, or those of several side by side, each a program named after its file.
+
+    Args:
+        paths: of the files.
+        read: how one is read.
 
     Raises:
         InputError: a file is wrong, or traces were recorded on several GPUs.
     """
     from gpusim.trace.edit import merge
 
-    traces = [read_trace(path) for path in paths]
+    traces = [read(path) for path in paths]
     names = [_plain_name(path) for path in paths]
     return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
 
@@ -112,15 +138,17 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def trace_and_session(args: argparse.Namespace, paths: Sequence[str], seed: int = 0) -> Iterator[tuple[Trace, Session]]:
-    """Give the trace of some files, and a session to replay it in, of arguments with `gpu_arguments`.
+def trace_and_session(
+    args: argparse.Namespace, paths: Sequence[str], seed: int = 0, read: Callable[[str], Trace] = read_trace
+) -> Iterator[tuple[Trace, Session]]:
+    """Give the trace of some files, as `trace_from`, and a session to replay it in, of arguments with `gpu_arguments`.
 
     Errors of the trace that are found meanwhile name its files.
     """
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.session import Session
 
-    trace = trace_from(paths)
+    trace = trace_from(paths, read)
     with told_with(paths):
         recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
         gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)

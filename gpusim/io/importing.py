@@ -184,17 +184,25 @@ def detect(path: Path) -> str:
     return _detect_table(path, text)
 
 
-def no_trace(path: str | Path, error: InputError) -> InputError:
-    """Return what to tell of a file that is no trace: of a profile how to import it, else the error of reading it."""
+def profile_format(path: str | Path) -> str | None:
+    """Return the format of a profile, one of `gpusim.io.FORMATS`; None of any other file."""
     path = Path(path)
     try:
         kind = detect(path)
-        if kind == "kineto" and not _EVENTS.search(source.head(path)):  # any JSON is taken for one
-            return error
     except InputError:
+        return None
+    if kind == "kineto" and not _EVENTS.search(source.head(path)):  # any JSON is taken for one
+        return None
+    return kind
+
+
+def no_trace(path: str | Path, error: InputError) -> InputError:
+    """Return what to tell of a file that is no trace: of a profile how to import it, else the error of reading it."""
+    kind = profile_format(path)
+    if kind is None:
         return error
     expected = f"a trace, which `gpusim import {path} -o TRACE.json.gz` makes of it"
-    return InputError(path, "", f"is a profile ({kind}), not a trace", expected)
+    return InputError(Path(path), "", f"is a profile ({kind}), not a trace", expected)
 
 
 def _detect_table(path: Path, text: bytes) -> str:
