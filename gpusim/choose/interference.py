@@ -22,6 +22,7 @@ from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.model.memory import wait_slowdown
 from gpusim.model.occupancy import fits
 from gpusim.session import AnyGPU, AnyTrace, Session
 from gpusim.trace.file import trace_of
@@ -235,6 +236,12 @@ class _Pace:
         """Time of its blocks at the total load."""
         return self.per_wave * self.waves * model.slowdown(dram, l2, 1.0)
 
+    def served(self, model: KernelModel, dram: float, l2: float) -> tuple[float, float]:
+        """Share of the time in which it keeps DRAM and L2 busy, each 0 to 1, at a load by all."""
+        work = self.dram / model.load.dram if model.load.dram else self.l2 / model.load.l2 if model.load.l2 else 0.0
+        rate = work / model.unit_us / model.slowdown(dram, l2, 1.0) / max(1.0, dram, l2)
+        return min(1.0, rate * model.dram_share_us), min(1.0, rate * model.l2_share_us)
+
 
 def _alone(model: KernelModel, sms: int) -> _Pace:
     """A kernel that has some SMs to itself."""
@@ -284,8 +291,13 @@ def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
 def _over_alone(models: tuple[KernelModel, KernelModel], paces: Sequence[_Pace]) -> Slowdown:
     """Time at the load of both over time alone on the whole GPU."""
     dram, l2 = fsum(pace.dram for pace in paces), fsum(pace.l2 for pace in paces)
+    served = [pace.served(model, dram, l2) for model, pace in zip(models, paces, strict=True)]
     factors = []
-    for model, pace in zip(models, paces, strict=True):
+    for model, pace, own, others in zip(models, paces, served, served[::-1], strict=True):
         alone = _alone(model, model.sm_count)
-        factors.append(max(1.0, pace.time(model, dram, l2) / alone.time(model, alone.dram, alone.l2)))
+        time = max(
+            pace.time(model, dram, l2),
+            pace.time(model, pace.dram, pace.l2) * wait_slowdown(others[0], others[1], own[0], model.wait),
+        )
+        factors.append(max(1.0, time / alone.time(model, alone.dram, alone.l2)))
     return Slowdown(*factors)
