@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
 from gpusim.common.tables import Column, number, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
+from gpusim.results.runs import BOUND_TITLES
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def print_advice(advice: Advice) -> None:
     """Text of an advice: the setting, the reason, what would change it, and the table of settings."""
     best = advice.best
     programs = list(best.slowdown)
-    print_line(f"{' and '.join(programs)} on {advice.gpu.name}: {_sentence(best)}")
+    print_line(f"{', '.join(programs[:-1])} and {programs[-1]} on {advice.gpu.name}: {_sentence(best)}")
     for line in best.setting.paste:
         print_line(f"    {line}")
     for line in [*_served(advice), *_reasons(advice)]:
@@ -78,16 +79,16 @@ def print_advice(advice: Advice) -> None:
 
 
 def _sentence(best: Choice) -> str:
-    how = {
+    together = "both" if len(best.slowdown) == 2 else "all"
+    return {
         "in turn": "do not share it, run one after the other",
-        "streams": "run both in streams of equal priority",
-        "priority": f"run both in streams, {best.setting.setting}",
+        "streams": f"run {together} in streams of equal priority",
+        "priority": f"run {together} in streams, {best.setting.setting}",
         "SM split": f"give each SMs of its own, {best.setting.setting}",
-        "MPS": f"run both under MPS, {best.setting.setting}",
+        "MPS": f"run {together} under MPS, {best.setting.setting}",
         "MIG": f"give each a MIG instance, {best.setting.setting}",
         "time slices": "let processes take turns",
     }[best.setting.mechanism]
-    return how
 
 
 def _reasons(advice: Advice) -> list[str]:
@@ -96,11 +97,17 @@ def _reasons(advice: Advice) -> list[str]:
     for name, times in best.bound_us.items():
         total = sum(times.values())
         if total > 0.0:
-            parts = ", ".join(f"{bound} {time / total:.0%}" for bound, time in list(times.items())[:SHOWN_BOUNDS])
-            lines.append(f"{name}: its kernels are bound by {parts} of their time")
+            shown = [bound for bound in times if bound != UNKNOWN][:SHOWN_BOUNDS]
+            parts = ", ".join(f"{BOUND_TITLES[bound]} {times[bound] / total:.0%}" for bound in shown)
+            uncounted = times.get(UNKNOWN, 0.0) / total
+            if parts:
+                lines.append(f"{name}: its kernels are bound by {parts} of their time")
+            if uncounted:
+                lines.append(f"{name}: for {uncounted:.0%} of its time no counters say what binds its kernels")
     wanted = _most_wanted(best.bound_us)
     if wanted:
-        lines.append(f"both need {wanted} most: sharing gains only the time in which one of them leaves it idle")
+        needing = f"{'both' if len(best.bound_us) == 2 else 'all'} need {BOUND_TITLES[wanted]} most"
+        lines.append(f"{needing}: sharing gains only the time in which one of them leaves it idle")
     competitor = advice.competitor
     if competitor is not None:
         mine, other = best.cost(advice.objective), competitor.cost(advice.objective)

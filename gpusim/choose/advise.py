@@ -235,6 +235,8 @@ def advise(
     names = [program.name for program in trace.programs]
     if len(names) < 2:
         raise InputError(None, "programs", f"{quote(trace.name)} is one program", "two or more to share a GPU")
+    if not isinstance(targets, list | tuple):
+        raise InputError(None, "targets", f"is {quote(targets)}", "a list such as ['prefill=x1.2', 'decode=5ms']")
     wanted = tuple(target_of(one) if isinstance(one, str) else one for one in targets)
     for target in wanted:
         if target.program not in names:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import picked, short_name
 from gpusim.hardware.gpu import GPU
@@ -129,9 +129,8 @@ def explain(
     """
     found, session = opened(trace, gpu, recorded_on)
     if shares_nothing(found):
-        raise InputError(
-            None, "trace", "has one stream, so that no kernels overlap", "two streams or more with kernels"
-        )
+        problem = f"{quote(found.name)} has one stream, so that no kernels overlap"
+        raise InputError(None, "trace", problem, "two streams or more with kernels")
     step("replaying the streams as plain CUDA streams")
     result = session.replay(found, AS_RECORDED, keep=())
     kernels = _slowed(result)

@@ -86,10 +86,16 @@ def slowdown(
         Two factors, 1 or more; for lists, a list of such pairs.
 
     Raises:
-        InputError: lists of different lengths, an unknown setting, or a split that the GPU does not allow.
+        InputError: lists of different lengths, programs recorded on different GPUs, an unknown setting, or a split that
+            the GPU does not allow.
     """
     one_pair = isinstance(a, str | PathLike | Trace) and isinstance(b, str | PathLike | Trace)
     firsts, others = ([a], [b]) if one_pair else (a, b)
+    for one in (a, b):
+        if not isinstance(one, str | PathLike | Trace | list | tuple):
+            raise InputError(
+                None, "slowdown", f"is given {quote(one)}", "a trace, the path of its file, or a list of them"
+            )
     if not (isinstance(firsts, list | tuple) and isinstance(others, list | tuple) and len(firsts) == len(others)):
         raise InputError(None, "slowdown", "a and b are not as many", "a program each, or lists of as many")
     ways = [setting] * len(firsts) if isinstance(setting, str | Setting) else setting
@@ -104,6 +110,9 @@ def slowdown(
 
 def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | None) -> Slowdown:
     first, second = trace_of(a), trace_of(b)
+    if first.device != second.device:
+        problem = f"programs recorded on {first.device} and on {second.device}"
+        raise InputError(None, "slowdown", problem, "programs recorded on one GPU")
     session = _on(first.device) if gpu is None else _session(gpu_of(gpu))
     one, other = _program(session, first), _program(session, second)
     sms = _sms(setting, session.gpu)

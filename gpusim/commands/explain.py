@@ -143,7 +143,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
                 str(len(of)),
                 number(fsum(one.kernel.took_us for one in of)),
                 f"{fsum(slowed) / len(slowed):.2f}x" if slowed else "?",
-                max(set(causes), key=lambda cause: (causes.count(cause), cause)) if causes else "",
+                _title(max(set(causes), key=lambda cause: (causes.count(cause), cause))) if causes else "",
                 of[0].beside[0] if of[0].beside else "",
             )
         )
@@ -211,4 +211,13 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
 
 def _causes(by_us: Mapping[str, float], most: int) -> str:
     total = fsum(by_us.values())
-    return ", ".join(f"{name} {us / total:.0%}" for name, us in list(by_us.items())[:most]) if total > 0.0 else ""
+    return (
+        ", ".join(f"{_title(name)} {us / total:.0%}" for name, us in list(by_us.items())[:most]) if total > 0.0 else ""
+    )
+
+
+def _title(cause: str) -> str:
+    """A contention as people read it."""
+    from gpusim.results.runs import BOUND_TITLES
+
+    return BOUND_TITLES.get(cause, cause)

@@ -7,7 +7,7 @@ from typing import get_args
 
 from gpusim.commands.arguments import gpu_from, whole
 from gpusim.common.errors import InputError
-from gpusim.common.files import require_output
+from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.progress import estimated, named_steps
 from gpusim.common.tables import counted, print_line
 from gpusim.io import FORMATS, Order
@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
     require_output(args.out, (file for file in (*args.files, args.counters) if file is not None))
+    require_ending(args.out, TRACE_ENDINGS)
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     with named_steps() as step:
         with estimated(step, f"importing {', '.join(args.files)}"):

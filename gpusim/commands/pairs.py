@@ -38,6 +38,9 @@ def run(args: argparse.Namespace) -> None:
 def _print(found: Pairs) -> None:
     from gpusim.choose.pairs import as_json
 
+    if not found.independent:
+        print_line(f"{found.trace} on {found.gpu}: no two convolutions that are independent, so there are no pairs")
+        return
     counts = as_json(found)
     print_line(
         f"{found.trace} on {found.gpu}: {counts['complementary_pairs']} of {found.independent} pairs of independent "

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpusim.commands.arguments import given
 from gpusim.commands.replay import add_replay_arguments, command_of, compared
 from gpusim.common.errors import InputError
-from gpusim.common.files import require_output
+from gpusim.common.files import require_ending, require_output
 from gpusim.common.progress import named_steps
 
 OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.io.report.page import save_page
 
     require_output(args.out, args.traces)
+    require_ending(args.out, (".html", ".htm"))
     with named_steps() as step:
         if len(args.traces) == 1 and Path(args.traces[0]).is_dir():
             useless = given(args, OF_A_REPLAY) + ["--alternatives"] * (args.alternatives != "selected")

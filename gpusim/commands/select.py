@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, require_picture, trace_and_session
 from gpusim.common.errors import InputError
-from gpusim.common.files import require_output
+from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import print_json, print_line
 from gpusim.results.style import save_figure
@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.out is not None:
         require_output(args.out, [args.trace])
+        require_ending(args.out, TRACE_ENDINGS)
     require_picture(args.plot, [args.trace])
     with named_steps() as step:
         with trace_and_session(args, [args.trace]) as (trace, session):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import require_output
+from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table, told_apart
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     paths = args.traces if args.action == "merge" else [args.trace]
     if args.action != "show":
         require_output(args.out, paths)
+        require_ending(args.out, TRACE_ENDINGS)
     trace = trace_from(paths)
     if args.action == "show":
         gpu = _own_gpu(trace) if args.gpu is None else gpu_from(args.gpu)
@@ -97,6 +98,7 @@ def _new(table: str | None, gpu: str, out: str) -> int:
     from gpusim.trace.new import from_table, template
 
     require_output(out, [] if table is None else [table])
+    require_ending(out, TRACE_ENDINGS)
     device = gpu_from(gpu).name
     trace = template(device) if table is None else from_table(table, device)
     trace.save(out)

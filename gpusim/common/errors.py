@@ -36,7 +36,7 @@ class InputError(ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        parts = [str(self.path) if self.path is not None else "", _cut(self.place), _cut(self.problem)]
+        parts = [str(self.path) if self.path is not None else "", _cut(str(self.place)), _cut(str(self.problem))]
         line = ": ".join(part for part in parts if part)
         return one_line(f"{line}; expected {self.expected}" if self.expected else line)
 

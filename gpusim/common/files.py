@@ -21,6 +21,7 @@ from gpusim.common.errors import InputError, quote
 
 MAX_BYTES = 2**31  # of one file, as it is and decompressed: a trace of 10^6 kernels with all counters has 1.2e9
 MAX_SETTINGS_BYTES = 2**18  # of a file that a person writes: GPU, experiment, policy
+TRACE_ENDINGS = (".json", ".json.gz")
 MAX_DOTS = 256  # in a line of TOML
 MAX_EXPANSION = 200  # times what a compressed file has; traces have up to 60 times
 FREE_EXPANSION_BYTES = 2**24  # that a compressed file may hold however small it is
@@ -302,6 +303,16 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise InputError(path, "", f"cannot be made ({_reason(error)})", "a folder that may be written to") from None
+
+
+def require_ending(path: str | Path, endings: tuple[str, ...]) -> None:
+    """Refuse the name of a file to write that says it is something else; a device such as /dev/stdout has no ending.
+
+    Raises:
+        InputError: it ends in none of ``endings``.
+    """
+    if not str(path).lower().endswith(endings) and not str(path).startswith("/dev/"):
+        raise InputError(path, "", "cannot be written to", f"a file that ends in {' or '.join(endings)}")
 
 
 def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:

@@ -75,9 +75,8 @@ class _Reader:
     def properties(self, value: Any) -> None:
         for entry in value if isinstance(value, list) else ():
             if isinstance(entry, dict) and (index := whole(entry.get("id"))) is not None:
+                refuse_amd(self.path, entry)
                 name = str(entry.get("name", ""))
-                if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or entry.get("warpSize") == 64:
-                    raise _amd(self.path, name)
                 sms = whole(entry.get("numSms", entry.get("multiProcessorCount")))
                 parts = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
                 capability = None if None in parts else f"{parts[0]}.{parts[1]}"
@@ -278,6 +277,17 @@ def _recorded(args: dict[str, Any], order: int) -> int:
 
 def _external(args: dict[str, Any]) -> int | None:
     return whole(args.get("External id", args.get("external id")))
+
+
+def refuse_amd(path: Path, properties: dict[str, Any]) -> None:
+    """Refuse a GPU that its properties say is AMD's.
+
+    Raises:
+        InputError: it is one.
+    """
+    name = str(properties.get("name", ""))
+    if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or properties.get("warpSize") == 64:
+        raise _amd(path, name)
 
 
 def _amd(path: Path, name: str) -> InputError:

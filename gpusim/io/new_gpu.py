@@ -13,6 +13,7 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.compute_capability import CAPABILITIES, require_known
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io import chrome, nsys, source
+from gpusim.io.kineto import refuse_amd
 from gpusim.io.products import gpu_stem, nearest
 from gpusim.io.timeline import Product, finite, whole
 
@@ -79,6 +80,7 @@ def described(path: Path, device: int | None = None) -> Described:
     if chosen not in rows:
         raise InputError(None, "--device", f"GPU {chosen} is not described", f"one of {', '.join(map(str, rows))}")
     row = rows[chosen]
+    refuse_amd(path, row)
     major, minor = (whole(row.get(f"compute{part}")) for part in ("Major", "Minor"))
     values = {
         key: found for name, key in (_OF_NSYS if is_nsys else _OF_KINETO).items() if (found := whole(row.get(name)))

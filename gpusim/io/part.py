@@ -58,6 +58,8 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
     Raises:
         InputError: the step or range is not in the profile, with those that are; or nothing ran in the part.
     """
+    if not isinstance(part, Part):
+        raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")
     chosen, said = list(timeline.activities), []
     if part.step is not None:
         named = [one for one in timeline.ranges if (found := STEP.fullmatch(one.name)) and int(found[1]) == part.step]

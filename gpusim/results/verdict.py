@@ -80,7 +80,7 @@ def _gain(best: Entry, comparison: Comparison) -> str:
         verb = "save" if best.result.policy in NAMES else "saves"
         sign, found = 1.0, f"{_name(best)} {verb} {number(saved)} µs of {number(serial_us)}"
         if saved <= 0.0:
-            return f"{_name(best)} saves nothing over serial"
+            return f"{_name(best)} {verb} nothing over serial"
         if saved <= _error(best) * serial_us:
             return f"{found}, less than the model's error"
     gain = {part: sign * us for part, us in (shared.gain_us or {}).items()}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
+from gpusim.common.files import path_of
 from gpusim.hardware.gpu import GPU, load_shipped_gpu, recorded_by
 from gpusim.hardware.what_if import amount, value_of, what_if
 from gpusim.io.importing import no_trace
@@ -110,7 +111,7 @@ def sweep(
             table keeps the points computed before.
     """
     if not isinstance(experiment, Experiment):
-        experiment = load_experiment(Path(experiment))
+        experiment = load_experiment(path_of(experiment, "experiment"))
     if executors is None:
         executors, width = local(os.cpu_count() or 1)
     table = Table(Path(out or experiment.path.with_suffix(".csv")), label_names(experiment))

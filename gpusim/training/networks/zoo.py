@@ -59,7 +59,7 @@ def network(name: str) -> Network:
         InputError: there is none of that name.
     """
     if name not in NETWORKS:
-        raise InputError(None, "", f"unknown network {quote(name)}", f"one of {', '.join(NETWORKS)}")
+        raise InputError(None, "NETWORK", f"unknown network {quote(name)}", f"one of {', '.join(NETWORKS)}")
     return NETWORKS[name]()
 
 

@@ -1,0 +1,127 @@
+"""What somebody who tries a command for the first time gets wrong, and what is printed for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_import_kineto import kernel as kineto_kernel
+from test_import_kineto import write as write_kineto
+from tiny import kernel, stream
+
+import gpusim
+from gpusim import InputError, cli
+from gpusim.trace.format import Trace
+
+MODULE = "traces/inception_3a.json.gz"
+AMD = {"id": 0, "name": "", "warpSize": 64, "computeMajor": 9, "computeMinor": 4, "numSms": 304}
+
+
+def one_line(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a refused command."""
+    assert cli.main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def programs(*streams: int, device: str = "h200") -> list[Trace]:
+    """Traces of so many streams each."""
+    return [
+        Trace(
+            name=f"p{n}",
+            device=device,
+            streams=[stream(f"s{at}", kernel(f"k{n}_{at}", 60, 50.0)) for at in range(count)],
+        )
+        for n, count in enumerate(streams)
+    ]
+
+
+@pytest.mark.parametrize(
+    "argv", [["trace", "new"], ["trace", "convert", MODULE], ["select", MODULE], ["import", MODULE], ["report", MODULE]]
+)
+def test_a_file_is_not_written_under_another_ending(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x.txt"
+    said = one_line([*argv, "-o", str(out)], capsys)
+    ending = ".html or .htm" if argv[0] == "report" else ".json or .json.gz"
+    assert said == f"{out}: cannot be written to; expected a file that ends in {ending}\n"
+    assert not out.exists()
+
+
+def test_a_network_that_is_not_known_has_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert one_line(["parallel", "nope", "--ranks", "4"], capsys).startswith(
+        "NETWORK: unknown network 'nope'; expected"
+    )
+
+
+def test_no_gpu_is_made_of_amds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_kineto(tmp_path / "p.json", [kineto_kernel("k", 0)], deviceProperties=[AMD])
+    said = one_line(["gpus", "new", "--from-profile", str(path), "-o", str(tmp_path / "g.toml")], capsys)
+    assert said == f"{path}: is a profile of an AMD GPU; expected a profile of an NVIDIA GPU\n"
+
+
+def test_a_trace_without_convolutions_has_no_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.json"
+    programs(2)[0].save(path)
+    assert cli.main(["pairs", str(path), "--no-cache"]) == 0
+    assert capsys.readouterr().out == "p0 on h200: no two convolutions that are independent, so there are no pairs\n"
+
+
+def test_three_programs_are_not_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for trace in programs(1, 1, 1):
+        trace.save(tmp_path / f"{trace.name}.json")
+        files.append(str(tmp_path / f"{trace.name}.json"))
+    assert cli.main(["advise", *files, "--jobs", "1", "--no-cache"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("p0, p1 and p2 on h200: run all in streams")
+    assert "both" not in out
+
+
+def test_what_a_kernel_contends_for_has_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", MODULE, "--no-cache"]) == 0
+    out = capsys.readouterr().out
+    assert "issue slots" in out and "L2" in out
+    assert "l1 " not in out and "l2 " not in out
+
+
+def test_a_part_is_a_part(tmp_path: Path) -> None:
+    path = write_kineto(tmp_path / "p.json", [kineto_kernel("k", 0)])
+    with pytest.raises(InputError, match="part: is 5; expected"):
+        gpusim.import_profile(path, gpu="h200", part=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: gpusim.what_if("h200", {5: 1}), "^5: is nothing that can be changed"),  # type: ignore[dict-item]
+        (lambda: gpusim.sweep(5), "experiment: is 5; expected the path of a file"),  # type: ignore[arg-type]
+        (lambda: gpusim.advise(programs(1, 1), targets=5), "targets: is 5; expected a list"),  # type: ignore[arg-type]
+        (lambda: gpusim.advise(programs(1, 1), targets="p0=x2"), "targets: is 'p0=x2'; expected a list"),
+        (lambda: gpusim.slowdown(MODULE, 5), "slowdown: is given 5; expected a trace"),  # type: ignore[call-overload]
+        (
+            lambda: gpusim.slowdown(programs(1)[0], programs(1, device="k40c")[0]),
+            "programs recorded on h200 and on k40c; expected programs recorded on one GPU",
+        ),
+    ],
+)
+def test_an_object_of_another_type_is_one_line(call: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        call()
+
+
+def test_plain_streams_are_several(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["replay", MODULE, "--policy", "leftover", "--arrivals", "1x1=every:5ms"]
+    assert cli.main(argv) == 0
+    assert "Plain streams (leftover) save nothing over serial." in capsys.readouterr().out
+
+
+def test_times_of_a_plan_have_one_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.json"
+    programs(2)[0].save(path)
+    assert cli.main(["select", str(path), "--no-cache"]) == 0
+    out = capsys.readouterr().out
+    assert "µs" in out and " us" not in out
