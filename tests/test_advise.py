@@ -298,7 +298,7 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
     times = [20.0 * i for i in range(20)]
     print_advice(advised(two(arrivals=TimesArrivals(times_us=times)), targets=["a=12us"]))
     said = capsys.readouterr().out
-    assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, 83% of it" in said
+    assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, 83 % of it" in said
 
 
 @pytest.mark.parametrize(

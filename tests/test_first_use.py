@@ -125,3 +125,34 @@ def test_times_of_a_plan_have_one_unit(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["select", str(path), "--no-cache"]) == 0
     out = capsys.readouterr().out
     assert "µs" in out and " us" not in out
+
+
+def test_a_queue_that_grows_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["replay", MODULE, "--policy", "leftover", "--arrivals", "1x1=every:5"]
+    assert cli.main(argv) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note: requests of 1x1 come every 5 us and take" in said and "the queue grows" in said
+    assert cli.main([*argv[:-1], "1x1=every:5ms"]) == 0
+    assert "queue" not in capsys.readouterr().out
+
+
+def test_one_stream_is_not_divided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = one_line(["plot", "split", MODULE, "--stream", "3x3", "-o", str(tmp_path / "s.png")], capsys)
+    assert said == "--stream: leaves 1 stream: 3x3; expected two streams\n"
+
+
+def test_a_cluster_that_is_not_known_has_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    said = one_line(["parallel", "resnet50", "--ranks", "4", "--cluster", "nope"], capsys)
+    assert said.startswith("--cluster: unknown cluster 'nope'; expected one of ")
+
+
+def test_a_plan_says_what_binds_its_kernels_by_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["select", MODULE, "--streams", "branches", "--sharing", "streams", "--no-cache"]) == 0
+    out = capsys.readouterr().out
+    assert "tensor cores" in out and " l1 " not in out
+
+
+def test_one_pair_is_no_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pairs", "traces/spaa20_table1.json", "--no-cache"]) == 0
+    out = capsys.readouterr().out
+    assert "in 1 combination\n" in out and "side by side: 1 pair (1 combination) faster than" in out

@@ -98,12 +98,12 @@ def _reasons(advice: Advice) -> list[str]:
         total = sum(times.values())
         if total > 0.0:
             shown = [bound for bound in times if bound != UNKNOWN][:SHOWN_BOUNDS]
-            parts = ", ".join(f"{BOUND_TITLES[bound]} {times[bound] / total:.0%}" for bound in shown)
+            parts = ", ".join(f"{BOUND_TITLES[bound]} {100 * times[bound] / total:.0f} %" for bound in shown)
             uncounted = times.get(UNKNOWN, 0.0) / total
             if parts:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
             if uncounted:
-                lines.append(f"{name}: for {uncounted:.0%} of its time no counters say what binds its kernels")
+                lines.append(f"{name}: for {100 * uncounted:.0f} % of its time no counters say what binds its kernels")
     wanted = _most_wanted(best.bound_us)
     if wanted:
         needing = f"{'both' if len(best.bound_us) == 2 else 'all'} need {BOUND_TITLES[wanted]} most"
@@ -114,11 +114,10 @@ def _reasons(advice: Advice) -> list[str]:
         behind = (other - mine) / abs(mine) if mine else 0.0
         other_way = competitor.setting
         if behind <= TIE:
-            lines.append(f"{other_way} is within {TIE:.0%} of it: a tie, of which this asks less")
+            lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, of which this asks less")
         else:
-            lines.append(
-                f"closest: {other_way}, {behind:.1%} worse; an error of the model of that much would change the answer"
-            )
+            worse = f"closest: {other_way}, {100 * behind:.1f} % worse"
+            lines.append(f"{worse}; an error of the model of that much would change the answer")
     return lines
 
 
@@ -135,7 +134,7 @@ def _served(advice: Advice) -> list[str]:
         if target.latency_us is not None and (half := best.interval_us.get(target.program, 0.0)):
             near = abs(best.latency_us[target.program] - target.latency_us) < half
             doubt = ", within the confidence interval: replay more requests" if near else ""
-        lines.append(f"target {target}: {'held' if over <= 1.0 else 'missed'}, {over:.0%} of it{doubt}")
+        lines.append(f"target {target}: {'held' if over <= 1.0 else 'missed'}, {100 * over:.0f} % of it{doubt}")
     return lines
 
 

@@ -303,14 +303,24 @@ def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
 
 def _require_served(trace: Trace, alone_us: Mapping[str, float]) -> None:
     """Refuse requests that come faster than the program alone on the whole GPU can serve."""
+    for problem in _not_served(trace, alone_us):
+        raise InputError(None, "--arrivals", problem, "fewer requests")
+
+
+def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
+    """Each program whose requests come faster than it alone on the whole GPU can serve, in words."""
     for program in trace.programs:
         interval_us = _interval_us(program.arrivals)
         if interval_us < alone_us[program.name]:
-            problem = (
+            yield (
                 f"requests of {program.name} come every {interval_us:g} us and take {alone_us[program.name]:g} us "
                 "alone on the GPU: the queue grows"
             )
-            raise InputError(None, "--arrivals", problem, "fewer requests")
+
+
+def growing_queues(trace: Trace, session: Session) -> list[str]:
+    """Sentences on programs whose requests come faster than the GPU can serve, so that latency has no steady value."""
+    return list(_not_served(trace, _alone_us(trace, session))) if _has_arrivals(trace) else []
 
 
 def _interval_us(arrivals: Arrivals | None) -> float:

@@ -16,6 +16,7 @@ from gpusim.common.tables import Column, counted, number, print_left_out, print_
 from gpusim.results.error_band import error_band
 from gpusim.results.metrics import speedup
 from gpusim.results.result import Result
+from gpusim.results.runs import BOUND_TITLES
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, time_unit, titled
 from gpusim.trace.format import Trace
 
@@ -250,7 +251,8 @@ def _sharing(candidate: Candidate) -> str:
 
 def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], list[list[str]], str]:
     times = {run.operation: run for run in result.operation_runs}
-    bound_by = {run.operation: run.bound_by for run in sorted(result.kernel_runs, key=lambda run: run.solo_us)}
+    longest = sorted(result.kernel_runs, key=lambda run: run.solo_us)
+    bound_by = {run.operation: BOUND_TITLES.get(run.bound_by, run.bound_by) for run in longest}
     rows = []
     for step in as_steps(selection.work, selection.best.plan)[:MOST_STEPS]:
         run, size = times[step["operation"]], step["workspace_bytes"]

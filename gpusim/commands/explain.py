@@ -211,9 +211,9 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
 
 def _causes(by_us: Mapping[str, float], most: int) -> str:
     total = fsum(by_us.values())
-    return (
-        ", ".join(f"{_title(name)} {us / total:.0%}" for name, us in list(by_us.items())[:most]) if total > 0.0 else ""
-    )
+    if total <= 0.0:
+        return ""
+    return ", ".join(f"{_title(name)} {100 * us / total:.0f} %" for name, us in list(by_us.items())[:most])
 
 
 def _title(cause: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import Column, number, print_json, print_left_out, print_line, print_table, shortened
+from gpusim.common.tables import Column, counted, number, print_json, print_left_out, print_line, print_table, shortened
 
 if TYPE_CHECKING:
     from gpusim.choose.pairs import Pairs, Side
@@ -42,14 +42,14 @@ def _print(found: Pairs) -> None:
         print_line(f"{found.trace} on {found.gpu}: no two convolutions that are independent, so there are no pairs")
         return
     counts = as_json(found)
+    combinations = [counted(counts[f"{of}_combinations"], "combination") for of in ("complementary", "gaining")]
     print_line(
         f"{found.trace} on {found.gpu}: {counts['complementary_pairs']} of {found.independent} pairs of independent "
-        f"convolutions have algorithms that complement each other, in {counts['complementary_combinations']} "
-        "combinations"
+        f"convolutions have algorithms that complement each other, in {combinations[0]}"
     )
     print_line(
-        f"replayed side by side: {counts['gaining_pairs']} pairs ({counts['gaining_combinations']} combinations) are "
-        f"faster than one after the other by the same algorithms, {counts['faster_than_serial_fastest']} than by the "
+        f"replayed side by side: {counted(counts['gaining_pairs'], 'pair')} ({combinations[1]}) faster "
+        f"than one after the other by the same algorithms, {counts['faster_than_serial_fastest']} than by the "
         f"fastest ones, {counts['faster_than_streams_fastest']} than the fastest ones in two streams"
     )
     print_line(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpusim.training.paradl.oracle import Impossible, Oracle, Projection
 
 MEASURED_RANKS = (2, 4)
-MEASURED = "measured were 2 and 4 H200s (experiments/paradl)"
+MEASURED = "only 2 and 4 H200s were measured (experiments/paradl)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +159,7 @@ def _print_strategies(
         print_line(f"do not fit: {', '.join(too_large)}: more than {memory}")
     print_line(f"best: {best.strategy}" if best else "none can run")
     if ranks not in MEASURED_RANKS or cluster.name != "h200":
-        print_line(f"note: {MEASURED}; this is the formulas' word")
+        print_line(f"note: {MEASURED}; this time is not validated")
 
 
 def _print_scaling(
@@ -179,7 +179,7 @@ def _print_scaling(
         rows.append((str(ranks), str(batch), *times, best.strategy if best else "-"))
     print_table(columns, rows, f"{net.name} on GPUs of {cluster.name}, {scaling} scaling: ms of an iteration")
     print_line("best: of those that fit the memory of a GPU; -: not possible, or none fits")
-    print_line(f"note: {MEASURED}; all else is the formulas' word")
+    print_line(f"note: {MEASURED}; the other times are not validated")
 
 
 _TITLES = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")

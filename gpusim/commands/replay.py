@@ -164,6 +164,13 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
         comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
         step("bounding the makespan")
         bound = bound_of_trace(trace, session)
+        notes = [note] if note else []
+        if any(program.arrivals is not None for program in trace.programs):
+            from gpusim.choose.advise import growing_queues
+
+            notes += growing_queues(trace, session)
     if bound is not None:
         comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)
-    return comparison.noted(note) if note else comparison
+    for said in reversed(notes):
+        comparison = comparison.noted(said)
+    return comparison

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gpusim.common.errors import InputError, closest, quote
 from gpusim.common.progress import tracked
+from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.names import call_in_words
@@ -64,7 +65,8 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
     """
     names = [stream.name for stream in trace.streams]
     if len(names) != 2:
-        raise InputError(None, "--stream", f"{len(names)} streams are there", f"two of {', '.join(names)}")
+        problem = f"leaves {counted(len(names), 'stream')}: {', '.join(names)}"
+        raise InputError(None, "--stream", problem, "two streams")
     session = Session(gpu)
     divide, step = OracleInterSM(), gpu.sms_per_tpc
     sizes = range(step, gpu.sm_count - step + 1, step)
