@@ -156,3 +156,21 @@ def test_one_pair_is_no_pairs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pairs", "traces/spaa20_table1.json", "--no-cache"]) == 0
     out = capsys.readouterr().out
     assert "in 1 combination\n" in out and "side by side: 1 pair (1 combination) faster than" in out
+
+
+def test_a_trace_is_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.json"
+    programs(1)[0].save(path)
+    assert one_line(["gpus", str(path)], capsys) == f"{path}: is JSON; expected a GPU file in TOML\n"
+
+
+def test_bounds_of_a_number_are_in_our_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(f'traces = ["{Path(MODULE).resolve()}"]\npolicies = ["serial"]\nseeds = [-1]\n')
+    assert one_line(["sweep", str(path)], capsys) == f"{path}: seeds[0]: has -1; expected a number of at least 0\n"
+
+
+def test_a_policy_of_an_experiment_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(f'traces = ["{Path(MODULE).resolve()}"]\npolicies = ["nope"]\n')
+    assert one_line(["sweep", str(path)], capsys).startswith(f"{path}: policies[0]: nope: no such policy; expected")

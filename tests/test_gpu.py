@@ -163,7 +163,7 @@ def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> Non
         ("version = 1", "version = 2", "version: has 2; expected 1"),
         ("version = 1\n", "", "version: missing; expected this key"),
         ("version = 1", "version = 1\ncores = 3", "cores: unknown key; expected one of version, title, "),
-        ("value = 132", "value = -132", "sm_count.value: has -132; expected greater than or equal to 1"),
+        ("value = 132", "value = -132", "sm_count.value: has -132; expected a number of at least 1"),
         ("value = 132", "value = 132.0", "sm_count.value: has 132.0; expected a valid integer"),
         ("value = 132", "value = true", "sm_count.value: has True; expected a valid integer"),
         ("value = 132", "value = 133", "sm_count: 133 SMs do not make whole TPCs"),
@@ -174,7 +174,7 @@ def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> Non
         (
             "value = 1980",
             "value = 1e9",
-            "boost_clock_mhz.value: has 1000000000.0; expected less than or equal",
+            "boost_clock_mhz.value: has 1000000000.0; expected a number of at most",
         ),
         (
             "[model]",
@@ -194,7 +194,7 @@ def test_a_replaced_recalled_limit_counts_by_its_own_word(tmp_path: Path) -> Non
             "l2_bytes: 200000000000 is above memory_bytes",
         ),
         ("value = 4600", "value = 4801", "model.dram_sustained_gb_per_s: 4801 is above dram_bandwidth"),
-        ("value = 4600", "value = -1", "model.dram_sustained_gb_per_s: has -1; expected greater than or equal to 0.1"),
+        ("value = 4600", "value = -1", "model.dram_sustained_gb_per_s: has -1; expected a number of at least 0.1"),
         (
             "launch_latency_us",
             "launch_latency_ms",
@@ -232,7 +232,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, old: str, new: str, line: str)
         ({"shared_memory_per_sm_bytes": 262_144}, "shared_memory_carveouts_kib: has [0, 8, "),
         ({"shared_memory_carveouts_kib": [228, 0]}, "shared_memory_carveouts_kib: has [228, 0]; expected"),
         ({"shared_memory_carveouts_kib": []}, "shared_memory_carveouts_kib: has []; expected"),
-        ({"max_blocks_per_sm": 0}, "max_blocks_per_sm: has 0; expected greater than or equal to 1"),
+        ({"max_blocks_per_sm": 0}, "max_blocks_per_sm: has 0; expected a number of at least 1"),
         ({"max_blocks_per_sm": "many"}, "max_blocks_per_sm: has 'many'; expected a valid integer"),
         ({"block_slots": 32}, "block_slots: unknown key; expected one of warp_size, "),
     ],

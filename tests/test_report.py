@@ -172,7 +172,7 @@ def changed(**changes: Any) -> str:
         (changed(residency={"mixes": [[[2, 1, 0]]], "sms": []}), "runs that are not there"),
         (changed(residency={"mixes": [], "sms": [[1, 0]]}), "mixes that are not there"),
         (changed(residency={"mixes": [[]], "sms": [[1]]}), "is not whole"),
-        (changed(residency={"mixes": [[[0, 1, 5]]], "sms": []}), "less than or equal to 4"),
+        (changed(residency={"mixes": [[[0, 1, 5]]], "sms": []}), "a number of at most 4"),
     ],
 )
 def test_content_that_is_not_what_was_written_is_refused(tmp_path: Path, text: str, problem: str) -> None:

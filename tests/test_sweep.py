@@ -151,8 +151,11 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ('policies = ["serial"]', "traces: missing; expected this key"),
         ('traces = []\npolicies = ["serial"]', "traces: has []; expected "),
         ('traces = ["no*.json"]\npolicies = ["serial"]', "traces[0]: 'no*.json' matches no file; expected traces, "),
-        ('traces = ["{t}"]\npolicies = ["serial", "sreial"]', "policies[1]: no such policy; expected one of "),
-        ('traces = ["{t}"]\npolicies = ["inter-sm:smz=1"]', "policies[0]: has no parameter 'smz'; expected one of "),
+        ('traces = ["{t}"]\npolicies = ["serial", "sreial"]', "policies[1]: sreial: no such policy; expected one of "),
+        (
+            'traces = ["{t}"]\npolicies = ["inter-sm:smz=1"]',
+            "policies[0]: inter-sm: has no parameter 'smz'; expected one of ",
+        ),
         (
             'traces = ["{t}"]\npolicies = [{{ sms = "1+1" }}]',
             "policies[0].name: missing; expected the name of a policy",

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 _LONGEST_QUOTE = 60
 _MOST_MEANT = 3  # names that begin as somebody wrote
+_BOUNDS = {  # of a number, as pydantic says it and as we do; the longer ones first
+    "greater than or equal to ": "a number of at least ",
+    "less than or equal to ": "a number of at most ",
+    "greater than ": "a number above ",
+    "less than ": "a number below ",
+}
 _LONGEST_PART = 400  # characters of a place or a problem: names and cells of files in them may have any length
 
 
@@ -112,6 +118,10 @@ def from_pydantic(path: str | Path | None, error: ValidationError, model: type[B
     message = first["msg"]
     for prefix in ("Input should be ", "Value error, "):
         message = message.removeprefix(prefix)
+    for theirs, ours in _BOUNDS.items():
+        if message.startswith(theirs):
+            message = ours + message.removeprefix(theirs)
+            break
     return InputError(path, place, f"has {quote(first['input'])}", message)
 
 

@@ -164,6 +164,8 @@ def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
     Raises:
         InputError: it is not TOML.
     """
+    if text.lstrip().startswith("{"):
+        raise InputError(path, "", "is JSON", f"{what} in TOML")
     for n, line in enumerate(text.splitlines(), 1):
         if line.count(".") > MAX_DOTS:  # the time that tomllib takes for a key grows with their square
             raise InputError(path, f"line {n}", f"has more than {MAX_DOTS} dots", "shorter lines")

@@ -204,7 +204,8 @@ def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> It
                 _require_allowed(code, allowed)
             yield Choice(label, text, policy_source(text), code)
         except InputError as error:
-            raise InputError(error.path, place, error.problem, error.expected) from None
+            named = f"{place}: {error.place.removeprefix('policy ')}" if error.place.startswith("policy ") else place
+            raise InputError(error.path, named, error.problem, error.expected) from None
 
 
 def _require_allowed(code: Code, folders: Sequence[Path]) -> None:
