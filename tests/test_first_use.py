@@ -88,10 +88,12 @@ def test_what_a_kernel_contends_for_has_its_title(capsys: pytest.CaptureFixture[
     assert "l1 " not in out and "l2 " not in out
 
 
-def test_a_part_is_a_part(tmp_path: Path) -> None:
+def test_a_part_and_counters_are_of_their_types(tmp_path: Path) -> None:
     path = write_kineto(tmp_path / "p.json", [kineto_kernel("k", 0)])
+    with pytest.raises(InputError, match="counters: is 5; expected the path"):
+        gpusim.import_profile(path, gpu="v100", counters=5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="part: is 5; expected"):
-        gpusim.import_profile(path, gpu="h200", part=5)  # type: ignore[arg-type]
+        gpusim.import_profile(path, gpu="v100", part=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,12 @@ def test_a_part_is_a_part(tmp_path: Path) -> None:
         (lambda: gpusim.what_if("h200", {5: 1}), "^5: is nothing that can be changed"),  # type: ignore[dict-item]
         (lambda: gpusim.sweep(5), "experiment: is 5; expected the path of a file"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), targets=5), "targets: is 5; expected a list"),  # type: ignore[arg-type]
+        (lambda: gpusim.advise(programs(1, 1), targets=[5]), "targets: is .5.; expected a list"),  # type: ignore[list-item]
+        (lambda: gpusim.advise(programs(1, 1), ways=5), "ways: is 5; expected a list"),  # type: ignore[arg-type]
+        (lambda: gpusim.advise(programs(1, 1), jobs=0), "jobs: is 0; expected a number of processes"),
+        (lambda: gpusim.select(MODULE, streams=5), "streams: is 5; expected one of search"),  # type: ignore[arg-type]
+        (lambda: gpusim.advise(5), "programs: is 5; expected a list"),  # type: ignore[arg-type]
+        (lambda: gpusim.sweep("experiments/sensitivity.toml", out=5), "out: is 5; expected the path"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), targets="p0=x2"), "targets: is 'p0=x2'; expected a list"),
         (lambda: gpusim.slowdown(MODULE, 5), "slowdown: is given 5; expected a trace"),  # type: ignore[call-overload]
         (

@@ -232,10 +232,12 @@ def advise(
             that no setting keeps, arrivals faster than the GPU can serve.
     """
     trace, session = opened(_together(programs), gpu, recorded_on)
+    if not (jobs is None or (isinstance(jobs, int) and jobs >= 1)):
+        raise InputError(None, "jobs", f"is {quote(jobs)}", "a number of processes of at least 1, or None")
     names = [program.name for program in trace.programs]
     if len(names) < 2:
         raise InputError(None, "programs", f"{quote(trace.name)} is one program", "two or more to share a GPU")
-    if not isinstance(targets, list | tuple):
+    if not (isinstance(targets, list | tuple) and all(isinstance(one, str | Target) for one in targets)):
         raise InputError(None, "targets", f"is {quote(targets)}", "a list such as ['prefill=x1.2', 'decode=5ms']")
     wanted = tuple(target_of(one) if isinstance(one, str) else one for one in targets)
     for target in wanted:
@@ -254,6 +256,8 @@ def advise(
             raise InputError(None, "objective", "stp is of programs that restart", "no arrivals, antt or makespan")
         chosen = objective or "antt"
     compared = settings(session.gpu, names) if ways is None else ways
+    if not (isinstance(compared, list | tuple) and all(isinstance(one, Setting) for one in compared)):
+        raise InputError(None, "ways", f"is {quote(compared)}", "a list of gpusim.choose.settings.Setting")
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
     choices = list(_replayed(_Shared(trace, session, alone), compared, jobs, step))
@@ -282,6 +286,8 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
     """One trace of all programs."""
     if isinstance(programs, Trace | str | PathLike):  # one, which may hold several programs
         programs = [programs]
+    if not isinstance(programs, list | tuple):
+        raise InputError(None, "programs", f"is {quote(programs)}", "a list of traces, or of the paths of their files")
     traces = [trace_of(one) for one in programs]
     if not traces:
         raise InputError(None, "programs", "there is none", "two or more to share a GPU")

@@ -509,7 +509,7 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
         "nimble": lambda: nimble(work.graph),
         "opara": lambda: opara_lanes(work, judge.bounds, fast),
     }
-    if not isinstance(streams, str):
+    if isinstance(streams, list | tuple):
         plan = Plan(streams, fast)
     elif streams in ways:
         plan = Plan(ways[streams](), fast)

@@ -137,7 +137,7 @@ def _of_gpu(
         ran = ncu_profile.timeline(path, profiled, recorded_on)
         timeline = replace(ran.on(chosen), remarks=timeline.remarks)
     if counters is not None:
-        timeline, line = _joined(timeline, Path(counters), recorded_on)
+        timeline, line = _joined(timeline, path_of(counters, "counters"), recorded_on)
         remarks.append(line)
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
     return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None)

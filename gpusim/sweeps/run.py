@@ -114,7 +114,7 @@ def sweep(
         experiment = load_experiment(path_of(experiment, "experiment"))
     if executors is None:
         executors, width = local(os.cpu_count() or 1)
-    table = Table(Path(out or experiment.path.with_suffix(".csv")), label_names(experiment))
+    table = Table(path_of(out or experiment.path.with_suffix(".csv"), "out"), label_names(experiment))
     _try_policies(experiment)
     wanted = points(experiment)
     with table.locked():
