@@ -358,7 +358,7 @@ def _order_numbers(rows: Sequence[Row]) -> dict[str, object]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Measured over predicted gain of every plan, by level."""
-    with new_figure(None, 3.3) as figure:
+    with new_figure(3.3) as figure:
         axes = figure.subplots()
         _draw(rows, axes)
         legend_below(figure, axes, 3)

@@ -482,7 +482,7 @@ def _mean(values: Sequence[float]) -> float:
 def draw(rows: Sequence[Row], _modules: Sequence[Module], _waits: Sequence[Latency], path: Path) -> None:
     """STP of every policy: one bar per class of pairs (geometric mean), and every pair as a dot."""
     names = replayed(rows, "h200")
-    with styled(Style(PAGE)), new_figure(None, 0.3 * len(names) + 1.0) as figure:
+    with styled(Style(PAGE)), new_figure(0.3 * len(names) + 1.0) as figure:
         axes = figure.add_subplot()
         height = 0.8 / len(CLASSES)
         for i, kind in enumerate(CLASSES):
