@@ -210,10 +210,10 @@ def page(rows: Sequence[Row], modules: Sequence[Module], waits: Sequence[Latency
         "pairs": len(fair),
         "objectives": _objective_table(sorted(other, key=lambda p: fair[p].stp / fast[p].stp), fair, fast),
         "clear": 100 * CLEAR,
-        "moving": len(moving),
+        "moving": _times(moving),
         "moving_table": _beaten_table(moving),
         "limited": LIMITED,
-        "limited_times": len(limited),
+        "limited_times": _times(limited),
         "limited_table": _beaten_table(limited),
         "modules": _module_table(modules),
         "beaten": _module_beaten(modules),
@@ -399,7 +399,15 @@ def _beaten_oracles(rows: Sequence[Row]) -> list[tuple[float, Row, Row]]:
     return sorted(found, key=lambda entry: (-entry[0], entry[1].pair, entry[1].policy))
 
 
+def _times(found: Sequence[tuple[float, Row, Row]]) -> str:
+    """How often, and what the table below it has."""
+    times = f"{len(found)} time{'s' * (len(found) != 1)}"
+    return f"{times}, the clearest:" if found else f"{times}."
+
+
 def _beaten_table(found: Sequence[tuple[float, Row, Row]]) -> str:
+    if not found:
+        return ""
     columns = ["policy", "pair", "run once", "best static", "which was"]
     cells = [
         [f"`{row.policy}`", row.pair, f"{row.speedup:.3f}", f"{best.speedup:.3f}", f"`{best.note}`"]

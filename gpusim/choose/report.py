@@ -198,11 +198,11 @@ def _summary(selection: Selection, result: Result) -> list[str]:
     if fastest is not None:
         gain += f", {speedup(fastest.makespan_us, best.makespan_us):.3f}x over serial by the fastest"
     return [
-        f"makespan {number(best.makespan_us)} us launched in this order, {gain}",
+        f"makespan {number(best.makespan_us)} µs launched in this order, {gain}",
         *_starts_lines(best),
         *_chosen_lines(selection, result),
         f"bound {number(selection.bound.us)} µs, by {selection.bound.by}: no plan is faster; the best plan found is at "
-        f"most {100 * selection.gap:.1f} % above the best ({number(found.expected_us)} us; {searched})",
+        f"most {100 * selection.gap:.1f} % above the best ({number(found.expected_us)} µs; {searched})",
         f"memory {held} ({limit}){beside}",
         f"sharing: {_sharing(best)}",
     ]
@@ -213,8 +213,8 @@ def _starts_lines(best: Candidate) -> list[str]:
     if len(best.starts_us) == 1:
         return []
     return [
-        f"expected {number(best.expected_us)} us: mean over {len(best.starts_us)} orders in which its streams may "
-        f"start, {number(min(best.starts_us))} to {number(max(best.starts_us))} us"
+        f"expected {number(best.expected_us)} µs: mean over {len(best.starts_us)} orders in which its streams may "
+        f"start, {number(min(best.starts_us))} to {number(max(best.starts_us))} µs"
     ]
 
 
@@ -224,7 +224,7 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     if plain is None:
         return [f"model error: {_co_run_error(selection, result)}"]
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
-    gain = f"the best plan found gains {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} us)"
+    gain = f"the best plan found gains {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} µs)"
     if error is None:
         return [f"{gain}; no chosen plan was measured on {where}; model error of co-runs nobody chose: "
                 f"{_co_run_error(selection, result)}"]  # fmt: skip
