@@ -20,6 +20,7 @@ from gpusim.choose.least import HELD, JUMPED, Least, least_of_kernel, least_of_l
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import select, work_of
 from gpusim.engine.launches import jitter_factor
+from gpusim.engine.skipping import SKIPPED_WAVES
 from gpusim.model.contention import SHARED, WarpDemand, mix_times
 from gpusim.model.kernel import KernelModel
 from gpusim.model.memory import MemoryLoad
@@ -65,7 +66,8 @@ def test_the_least_of_a_kernel_is_the_work_of_its_blocks_and_that_of_the_busiest
 def test_blocks_that_count_as_mean_ones_leave_the_least_work(
     blocks: int, seed: int, jitter: float, data: st.DataObject
 ) -> None:
-    """Whatever rows of `JUMPED` blocks or more a replay jumps over."""
+    """Whatever rows of `JUMPED` blocks or more a replay jumps over: waves of a block or more."""
+    assert JUMPED == SKIPPED_WAVES
     model = bounded(jitter, blocks=blocks, tiles=blocks, seed=seed)
     works = tile_works(model)
     jumped, at = works.copy(), 0

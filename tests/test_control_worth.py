@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import comb
 from pathlib import Path
 
 import pytest
 
 from experiments.control_worth import plans
 from experiments.control_worth.plans import HERE, NOTHING, known, line_of, read, session_on
-from experiments.control_worth.report import Row, choices, holm, interval, recommended, sign_flip
+from experiments.control_worth.report import WORSE, Row, choices, holm, interval, most_frequent, recommended, sign_flip
+from experiments.control_worth.run import STUDY
 from experiments.plans import condensed, makespans_us
 
 
@@ -46,6 +48,20 @@ def test_a_mean_far_from_zero_is_seldom_by_chance() -> None:
     assert sign_flip([1.0, -1.0, 2.0, -2.0]) == pytest.approx(1.0)
     low, high = interval([1.0, 2.0, 3.0, 4.0])
     assert 1.0 <= low < 2.5 < high <= 4.0
+
+
+def test_a_rate_that_none_of_sixteen_cases_show() -> None:
+    assert most_frequent(0, 16) == pytest.approx(1.0 - 0.05 ** (1.0 / 16.0))
+    assert sum(comb(10, n) * 0.507**n * 0.493 ** (10 - n) for n in range(3)) == pytest.approx(0.05, abs=0.002)
+    assert most_frequent(2, 10) == pytest.approx(0.507, abs=0.001)
+
+
+def test_what_is_recommended_measures_no_worse_than_plain_streams() -> None:
+    """Within a percent, as the page says, for every module measured."""
+    (rows,) = STUDY.read()
+    found = recommended(rows)
+    assert len(found) == 16
+    assert all(one.gains[1] >= WORSE for one in found)
 
 
 @pytest.mark.parametrize("workload", ["inception_5a_b16", "inception_3a_b16+inception_5b_b16", "googlenet_b1_forward"])

@@ -139,7 +139,7 @@ def test_a_queue_that_grows_is_said_to(capsys: pytest.CaptureFixture[str]) -> No
     argv = ["replay", MODULE, "--policy", "leftover", "--arrivals", "1x1=every:5"]
     assert cli.main(argv) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "note: requests of 1x1 come every 5 us and take" in said and "the queue grows" in said
+    assert "note: requests of 1x1 come every 5 µs and take" in said and "the queue grows" in said
     assert cli.main([*argv[:-1], "1x1=every:5ms"]) == 0
     assert "queue" not in capsys.readouterr().out
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,19 @@ def test_nothing_in_the_package_imports_tests_or_studies():
         for node in imports(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
             assert not {name.split(".")[0] for name in names} & outside, path
+
+
+STUDIES = sorted((PACKAGE.parent / "experiments").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.relative_to(PACKAGE.parent).as_posix())
+def test_what_studies_import_of_the_package_is_there(path):
+    """Recorders among them, which only a machine with a GPU runs."""
+    for node in imports(path):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "gpusim":
+            module = import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name) or f"{node.module}.{alias.name}" in modules(), alias.name
 
 
 def test_the_top_of_the_package_fits_on_a_screen():

@@ -54,7 +54,7 @@ def moved(folders: tuple[Path, Path]) -> list[Scored]:
 def test_times_alone_are_predicted_of_what_was_recorded_elsewhere(
     folders: tuple[Path, Path], moved: Sequence[Scored]
 ) -> None:
-    """Nearer than the times of the recordings as they are, which is the do-nothing model."""
+    """Nearer than the times of the recordings as they are, which are the baseline."""
     solo = summaries([row for row in moved if row.experiment == "solo"], {})[0]
     assert [row.key for row in moved if row.experiment == "solo"] == list(_gpu_bound(folders))
     assert solo.points == 3

@@ -312,7 +312,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Predicted makespan over the measured one, by setting."""
-    with styled(Style(PAGE)), new_figure(None, 3.2) as figure:
+    with styled(Style(PAGE)), new_figure(3.2) as figure:
         axes = figure.subplots()
         _draw(rows, axes)
         legend_below(figure, axes)

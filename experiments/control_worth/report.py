@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import comb, fsum
 from pathlib import Path
 from random import Random
 
@@ -26,6 +26,7 @@ NETWORK_BATCH = ("googlenet_b1_forward", "resnet50_b1_forward", "googlenet_b16_f
 KINDS = ("modules, batch 128", "modules, batch 16", "pairs of programs", "networks")
 SEED, RESAMPLES = 1, 4000
 TAIL = 0.025
+HALVINGS = 40
 WORSE = -1.0  # percent, below which a plan counts as worse than plain streams
 
 
@@ -135,6 +136,16 @@ def holm(found: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(found) - rank) * found[at]))
         corrected[at] = least
     return corrected
+
+
+def most_frequent(seen: int, of: int) -> float:
+    """The highest rate of an event with which so few are seen in ``of`` cases one time in twenty (Clopper, Pearson)."""
+    low, high = seen / of, 1.0
+    for _ in range(HALVINGS):
+        rate = (low + high) / 2.0
+        as_few = fsum(comb(of, n) * rate**n * (1.0 - rate) ** (of - n) for n in range(seen + 1))
+        low, high = (rate, high) if as_few > 2.0 * TAIL else (low, rate)
+    return low
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -325,6 +336,8 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "taken_bias": mean(taken),
         "taken_size": mean([abs(error) for error in taken]),
         "taken_worst": min(one.gains[1] for one in found),
+        "taken_worse": sum(one.gains[1] < WORSE for one in found),
+        "rate_most": 100.0 * most_frequent(sum(one.gains[1] < WORSE for one in found), len(found)),
         "taken_regret": mean([one.regret for one in found]),
         "worse": sum(one.row.measured_gain < WORSE for one in found),
         **_order_numbers(rows),
@@ -358,7 +371,7 @@ def _order_numbers(rows: Sequence[Row]) -> dict[str, object]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Measured over predicted gain of every plan, by level."""
-    with new_figure(None, 3.3) as figure:
+    with new_figure(3.3) as figure:
         axes = figure.subplots()
         _draw(rows, axes)
         legend_below(figure, axes, 3)

@@ -3,7 +3,7 @@
 Plans for modules, pairs of programs and networks, each chosen at one level of control (`plans.py`), were run on an
 H100: `measured_h100-sxm.csv.gz`. This predicts every plan with the model as it is from recordings of an H200, takes for
 each workload and level the plan that it predicts best, and compares its gain over plain streams with the measured one.
-It writes README.md, result.csv and gains.png beside itself (or to DIR).
+It prints the main tables and writes README.md, result.csv and gains.png beside itself (or to DIR).
 
     python experiments/control_worth/run.py --measure   # run the plans on this machine's GPU (an H100)
     python experiments/control_worth/run.py --errors    # the error of chosen plans that `gpusim select` prints
@@ -35,6 +35,7 @@ from experiments.study import Run, Study
 from gpusim.choose.chosen import Kind
 from gpusim.choose.moves import mean_alone_us
 from gpusim.common.files import write_table
+from gpusim.common.tables import print_line
 from gpusim.lab.record.program import Program
 from gpusim.session import Session
 
@@ -108,8 +109,12 @@ def _point(row: Row) -> tuple[float, float, float]:
 
 
 def rows(run: Run) -> dict[str, list[Row]]:
-    """Every plan."""
-    return {"result.csv": all_rows()}
+    """Every plan; prints what each level gains, and the plans of `gpusim select`."""
+    found = all_rows()
+    for made in (report.level_table(found), report.select_table(report.recommended(found))):
+        for line in (*made.splitlines(), ""):
+            print_line(line)
+    return {"result.csv": found}
 
 
 STUDY = Study(

@@ -352,7 +352,7 @@ def saved_table(of: Mapping[tuple[int, int, str], Step], names: Sequence[str]) -
 
 def draw(steps: Sequence[Step], _: Sequence[Part], path: Path) -> None:
     """A step on the paper's machine, both ends, and on an H200, predicted and measured."""
-    with styled(Style(PAGE)), new_figure(None, 2.9) as figure:
+    with styled(Style(PAGE)), new_figure(2.9) as figure:
         paper, h200 = figure.subplots(1, 2)
         least, rows = split(steps)
         names = [row.variant for row in least]

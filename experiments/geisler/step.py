@@ -13,7 +13,6 @@ TILE, REAL_BYTES = 32, 4
 PIXELS, DIGITS, BATCH, RANKS = 784, 10, 800, 4
 IMAGES = BATCH // RANKS  # of a rank
 STEPS = 4  # in a trace
-LAST = STEPS - 1
 PRODUCTS = ("W1 X", "W2 a1", "gradient of W2", "gradient of a1", "gradient of W1")
 NEEDED = ("p1.in_a", "p1.in_b", "p2.in_a", "p3.out", "p5.out")  # W1, images, W2 in; both gradients out
 

@@ -22,7 +22,7 @@ STAIRCASES = (
 
 def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -> None:
     """Predicted against measured, both relative to the baseline, one panel per experiment."""
-    with styled(Style(PAGE)), new_figure(None, 7.4) as figure:
+    with styled(Style(PAGE)), new_figure(7.4) as figure:
         grid = figure.subplots(3, 3)
         for axes, one in zip(grid.flat, found, strict=False):
             mine = [row for row in rows if row.experiment == one.experiment]
@@ -46,7 +46,7 @@ def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -
 
 def draw_staircases(rows: Sequence[Scored], path: Path) -> None:
     """SM time of a call (time x SMs) over that measured on the whole GPU, of a few ops: 1 is perfect scaling."""
-    with styled(Style(PAGE)), new_figure(None, 4.0) as figure:
+    with styled(Style(PAGE)), new_figure(4.0) as figure:
         grid = figure.subplots(2, 3, sharey=True)
         for axes, op in zip(grid.flat, STAIRCASES, strict=True):
             points = sorted(

@@ -186,7 +186,7 @@ def idle_sentence(by: Mapping[str, Mapping[str, Line]]) -> str:
         if of is not known and all(gain < LITTLE for name in of for gain in _gains(of[name], known[name]))
     ]
     listed = ", ".join(idle) or "none"
-    return f"These cost less than {LITTLE:g} points in every column: {listed}."
+    return f"Without one of these no column is worse by {LITTLE:g} points or more: {listed}."
 
 
 def _gains(line: Line, known: Line) -> list[float]:

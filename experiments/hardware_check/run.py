@@ -369,7 +369,7 @@ def module_table(found: Sequence[Chosen], predicted: float, gained: float, told:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Measured gain over predicted gain."""
-    with new_figure(None, 3.2) as figure:
+    with new_figure(3.2) as figure:
         axes = figure.subplots()
         _draw(rows, axes)
         legend_below(figure, axes, 3)

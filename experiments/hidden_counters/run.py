@@ -199,7 +199,7 @@ def draw(found: Sequence[Errors], path: Path) -> None:
     """Mean error of each way, by set and experiment."""
     groups = list(dict.fromkeys((row.dataset, row.experiment) for row in found))
     ways = [way for way in (COUNTED, ESTIMATED, NAMELESS) if any(row.way == way for row in found)]
-    with styled(Style(PAGE)), new_figure(None, 3.6) as figure:
+    with styled(Style(PAGE)), new_figure(3.6) as figure:
         axes = figure.subplots()
         for n, way in enumerate(ways):
             sizes = {(row.dataset, row.experiment): row.mape_percent for row in found if row.way == way}

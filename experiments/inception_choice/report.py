@@ -218,7 +218,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Gain over serial of each way, one panel per group."""
-    with styled(Style(PAGE)), new_figure(None, 5.0) as figure:
+    with styled(Style(PAGE)), new_figure(5.0) as figure:
         for n, (gpu, batch) in enumerate(GROUPS):
             mine = chosen(rows, gpu, batch)
             axes = figure.add_subplot(len(GROUPS), 1, n + 1)

@@ -249,7 +249,7 @@ def page(rows: Sequence[Curve]) -> dict[str, object]:
 
 def draw(rows: Sequence[Curve], path: Path) -> None:
     """Errors on 8 SMs over the time on all, a point a kernel."""
-    with new_figure(None, 2.7) as figure:
+    with new_figure(2.7) as figure:
         axes = figure.subplots()
         _draw(rows, axes)
         legend_below(figure, axes, 3)

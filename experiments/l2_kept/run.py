@@ -146,7 +146,7 @@ def page(rows: Sequence[Lost]) -> dict[str, object]:
 
 def draw(rows: Sequence[Lost], path: Path) -> None:
     """Shares over MiB of others."""
-    with new_figure(None, 2.5) as figure:
+    with new_figure(2.5) as figure:
         axes = figure.subplots()
         for others, colour, marker in (("read", COLOURS[0], "o"), ("written", COLOURS[1], "^")):
             mine = [row for row in rows if row.others == others and row.mib <= 80]

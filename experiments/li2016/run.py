@@ -520,7 +520,7 @@ def rows(run: Run) -> dict[str, list[Row]]:
 def draw(_: Sequence[Row], path: Path) -> None:
     """Time and memory of a training iteration against what is swept."""
     labels = {"kernel": "Filter size", "size": "Input size", "filters": "Filters", "stride": "Stride"}
-    with styled(Style(PAGE)), new_figure(None, 3.6) as figure:
+    with styled(Style(PAGE)), new_figure(3.6) as figure:
         panels = figure.subplots(2, 4, sharex="col")
         for column, (what, label) in enumerate(labels.items()):
             for row, unit in enumerate(("ms", "memory_mib")):

@@ -380,7 +380,7 @@ def _errors(found: Sequence[Planned]) -> str:
 def draw(found: Sequence[Planned], _best: Sequence[Best], _timed: Sequence[Chain], path: Path) -> None:
     """Measured makespans, and predicted ones, against the limit."""
     by = {(one.module, one.limit_mib, one.way): one for one in found}
-    with new_figure(None, 2.7) as figure:
+    with new_figure(2.7) as figure:
         panels = figure.subplots(1, len(MODULES))
         for module, axes in zip(MODULES, panels, strict=True):
             for way, colour, marker in zip(WAYS, COLOURS, MARKERS, strict=False):

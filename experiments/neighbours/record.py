@@ -19,10 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpusim.common.files import write_table
-from gpusim.lab.record.ops_file import read_ops
-from gpusim.lab.record.ops_gpu import made
+from gpusim.lab.record.ops_file import made, read_ops
 from gpusim.lab.record.toolchain import compute_capability, run
-from gpusim.lab.record.torch_gpu import LEAST_CAPABILITY, TorchGpu, TorchQueue
+from gpusim.lab.record.torch_gpu import LEAST_CAPABILITY, Gpu, Queue
 
 HERE = Path(__file__).resolve().parent
 SMS = 64  # of the model
@@ -53,7 +52,7 @@ class Neighbour:
         self._call("prepare_neighbour")
         self._began = 0.0
 
-    def begin(self, on: TorchQueue, size: int, sleep_ns: int, kind: int) -> None:
+    def begin(self, on: Queue, size: int, sleep_ns: int, kind: int) -> None:
         """Start it, and wait until it runs."""
         chunk = on.sms * BLOCKS * 16384
         whole = ctypes.c_ulonglong(size // chunk * chunk)
@@ -61,7 +60,7 @@ class Neighbour:
         self._began = time.perf_counter()
         time.sleep(0.003)
 
-    def end(self, on: TorchQueue) -> float:
+    def end(self, on: Queue) -> float:
         """Stop it; return what it moved, GB/s."""
         seconds, moved = time.perf_counter() - self._began, ctypes.c_ulonglong()
         self._call("end", ctypes.c_void_p(on.pointer), ctypes.byref(moved))
@@ -76,7 +75,7 @@ class Neighbour:
 
 
 def profiled(
-    torch: Any, graph: Any, on: TorchQueue, scratch: Path, begin: Callable[[], None], end: Callable[[], float]
+    torch: Any, graph: Any, on: Queue, scratch: Path, begin: Callable[[], None], end: Callable[[], float]
 ) -> tuple[list[tuple[str, float]], float]:
     """Name and time (µs) of each kernel of a pass, the median over the passes, and the neighbour's GB/s.
 
@@ -102,7 +101,7 @@ def recorded(names: Sequence[str], path: Path) -> Iterator[str]:
     import torch
 
     yield "gpu,model,neighbour,gb_per_s,index,name,us\n"
-    gpu, neighbour, ops = TorchGpu(), Neighbour(), read_ops(path)
+    gpu, neighbour, ops = Gpu(), Neighbour(), read_ops(path)
     own, rest = gpu.split(SMS)
     other = gpu.queue()
     with TemporaryDirectory() as folder:

@@ -151,7 +151,7 @@ def mean_gain(rows: Sequence[Row], way: str, over: str) -> Compared:
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Gain over serial of each way."""
     names = networks(rows)
-    with styled(Style(PAGE)), new_figure(None, 3.4) as figure:
+    with styled(Style(PAGE)), new_figure(3.4) as figure:
         axes = figure.add_subplot()
         height = 0.8 / len(WAYS)
         for i, way in enumerate(WAYS):

@@ -412,7 +412,7 @@ def after_last_blocks(launches: Sequence[Launch]) -> Iterator[float]:
 
 def draw(runs: Sequence[Run], pairs: Sequence[Pair], path: Path) -> None:
     """Share of the pairs within an error."""
-    with new_figure(None, 2.5) as figure:
+    with new_figure(2.5) as figure:
         axes = figure.subplots()
         _step(axes, list(of_pair(runs, pair_size).values()), 0, "kernels that only wait, mean of the runs")
         _step(axes, [abs(one.model_percent) for one in pairs], 1, "recorded cuDNN calls")

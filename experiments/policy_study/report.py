@@ -210,10 +210,10 @@ def page(rows: Sequence[Row], modules: Sequence[Module], waits: Sequence[Latency
         "pairs": len(fair),
         "objectives": _objective_table(sorted(other, key=lambda p: fair[p].stp / fast[p].stp), fair, fast),
         "clear": 100 * CLEAR,
-        "moving": len(moving),
+        "moving": _times(moving),
         "moving_table": _beaten_table(moving),
         "limited": LIMITED,
-        "limited_times": len(limited),
+        "limited_times": _times(limited),
         "limited_table": _beaten_table(limited),
         "modules": _module_table(modules),
         "beaten": _module_beaten(modules),
@@ -399,7 +399,15 @@ def _beaten_oracles(rows: Sequence[Row]) -> list[tuple[float, Row, Row]]:
     return sorted(found, key=lambda entry: (-entry[0], entry[1].pair, entry[1].policy))
 
 
+def _times(found: Sequence[tuple[float, Row, Row]]) -> str:
+    """How often, and what the table below it has."""
+    times = f"{len(found)} time{'s' * (len(found) != 1)}"
+    return f"{times}, the clearest:" if found else f"{times}."
+
+
 def _beaten_table(found: Sequence[tuple[float, Row, Row]]) -> str:
+    if not found:
+        return ""
     columns = ["policy", "pair", "run once", "best static", "which was"]
     cells = [
         [f"`{row.policy}`", row.pair, f"{row.speedup:.3f}", f"{best.speedup:.3f}", f"`{best.note}`"]
@@ -482,7 +490,7 @@ def _mean(values: Sequence[float]) -> float:
 def draw(rows: Sequence[Row], _modules: Sequence[Module], _waits: Sequence[Latency], path: Path) -> None:
     """STP of every policy: one bar per class of pairs (geometric mean), and every pair as a dot."""
     names = replayed(rows, "h200")
-    with styled(Style(PAGE)), new_figure(None, 0.3 * len(names) + 1.0) as figure:
+    with styled(Style(PAGE)), new_figure(0.3 * len(names) + 1.0) as figure:
         axes = figure.add_subplot()
         height = 0.8 / len(CLASSES)
         for i, kind in enumerate(CLASSES):

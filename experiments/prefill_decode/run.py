@@ -197,7 +197,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """SMs for decode that hold each target, and the 95th percentile of each way, against load."""
-    with styled(Style(PAGE)), new_figure(None, 3.0) as figure:
+    with styled(Style(PAGE)), new_figure(3.0) as figure:
         left, right = figure.subplots(1, 2)
         for colour, target in zip(COLOURS, TARGETS, strict=False):
             found = [(load, fewest(rows, load, target)) for load in LOADS]

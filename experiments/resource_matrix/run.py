@@ -66,7 +66,7 @@ def _percents(one: Errors) -> tuple[str, str, str]:
 
 def draw(gpu: str, rows: Sequence[Point], _: Sequence[Errors], path: Path) -> None:
     """Slowdowns of every kernel (row) beside every other (column), measured beside predicted; mean of both orders."""
-    with styled(Style(PAGE)), new_figure(None, 6.6) as figure:
+    with styled(Style(PAGE)), new_figure(6.6) as figure:
         _draw(figure, [row for row in rows if row.gpu == gpu])
         save_figure(figure, path)
 

@@ -202,7 +202,7 @@ def _ms(ms: float) -> str:
 
 def draw(cases: Sequence[Case], _: Sequence[Count], measured: Sequence[Measured], path: Path) -> None:
     """Each case: gain over the same and over the fastest algorithms; and the measured pairs."""
-    with styled(Style(PAGE)), new_figure(None, 2.9) as figure:
+    with styled(Style(PAGE)), new_figure(2.9) as figure:
         gpus = list(dict.fromkeys(case.gpu for case in cases))
         panels = figure.subplots(1, len(gpus) + 1)
         for n, gpu in enumerate(gpus):

@@ -329,7 +329,7 @@ def rule_ratios() -> dict[str, float]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Speedup over serial against the ratio of the durations, a line a policy."""
-    with new_figure(None, 3.3) as figure:
+    with new_figure(3.3) as figure:
         axes = figure.subplots()
         for i, policy in enumerate(IN_PICTURE):
             speedups = [

@@ -160,7 +160,7 @@ def draw(rows: Sequence[Row], _: Sequence[claims.Algorithm], path: Path) -> None
     """Time against workspace, a panel a place; the line joins those than which none is faster with less."""
     names = list(dict.fromkeys(_label(row) for row in rows))
     look = dict(zip(names, zip([*COLOURS, "#777777", "#111111"], "os^Dv<>Pp", strict=False), strict=False))
-    with styled(Style(PAGE)), new_figure(None, 2.7) as figure:
+    with styled(Style(PAGE)), new_figure(2.7) as figure:
         panels = figure.subplots(1, 3)
         for where, axes in zip((PAPER, *OURS), panels, strict=True):
             mine = at(rows, where)

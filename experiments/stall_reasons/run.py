@@ -142,7 +142,7 @@ def page(rows: Sequence[Waits]) -> dict[str, object]:
 
 def draw(rows: Sequence[Waits], path: Path) -> None:
     """Of each kernel what it waits alone over what it waits beside others, for three reasons."""
-    with new_figure(None, 2.9) as figure:
+    with new_figure(2.9) as figure:
         axes = figure.subplots()
         for reason, colour, marker in zip(
             ("long_scoreboard", "short_scoreboard", "barrier"), COLOURS, "o^s", strict=False

@@ -178,7 +178,7 @@ def slowdowns(advice: Advice) -> Figure:
     known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != float("inf")]
     from matplotlib.ticker import LogLocator, NullLocator
 
-    with new_figure(None, 3.6) as figure:
+    with new_figure(3.6) as figure:
         axes = figure.subplots()
         for at, (mechanism, marker) in enumerate(MARKERS.items()):
             mine = [one for one in known if one.setting.mechanism == mechanism]

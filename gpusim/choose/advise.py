@@ -319,7 +319,7 @@ def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
         interval_us = _interval_us(program.arrivals)
         if interval_us < alone_us[program.name]:
             yield (
-                f"requests of {program.name} come every {interval_us:g} us and take {alone_us[program.name]:g} us "
+                f"requests of {program.name} come every {interval_us:g} µs and take {alone_us[program.name]:g} µs "
                 "alone on the GPU: the queue grows"
             )
 

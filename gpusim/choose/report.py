@@ -345,7 +345,7 @@ def frontier_figure(selection: Selection) -> Figure:
         [one for one in plans if known_memory_bytes(selection, one) is not None]
         for plans in (selection.frontier, [one for _, one in selection.baselines])
     )
-    with new_figure(None, 2.7) as figure:
+    with new_figure(2.7) as figure:
         axes = figure.subplots()
         divisor, unit = time_unit(max((one.expected_us for one in (*front, *others)), default=0.0))
         (sizes, times), (other_sizes, other_times) = (

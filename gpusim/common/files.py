@@ -139,14 +139,14 @@ def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
     return utf8(read_bytes(path, most), path)
 
 
-def read_table(path: str | Path, most: int = MAX_BYTES) -> str:
+def read_table(path: str | Path) -> str:
     """Returns the text of a UTF-8 file, decompressed where its name ends in .gz.
 
     Raises:
         InputError: the file cannot be read (`read_bytes`), is no gzip data (`decompressed`), or is not UTF-8.
     """
-    data = read_bytes(path, most)
-    return utf8(decompressed(data, path, most) if str(path).endswith(".gz") else data, path)
+    data = read_bytes(path)
+    return utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:

@@ -47,14 +47,14 @@ def records(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str
 
 
 @contextmanager
-def table_rows(path: str | Path, absent: str | None = None) -> Iterator[csv.DictReader[str]]:
-    """Yield the rows of a CSV file by column. Cells that a short row lacks have the value ``absent``.
+def table_rows(path: str | Path) -> Iterator[csv.DictReader[str]]:
+    """Yield the rows of a CSV file by column. Cells that a short row lacks are None.
 
     Raises:
         InputError: the file cannot be read (`read_table`), or the block comes to a line that is no row.
     """
     text = read_table(path).removeprefix("\ufeff")
-    reader = csv.DictReader(io.StringIO(text, newline=""), restval=absent)
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
         yield reader
     except csv.Error as error:

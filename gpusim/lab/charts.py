@@ -132,7 +132,7 @@ def _points(
 
 def _curve_figure(curve: AnyCurve, draw: Callable[[AnyCurve, Axes], None], height: float) -> Figure:
     """A curve with its title and legend, which also says why no error is known where there is none."""
-    with new_figure(None, height) as figure:
+    with new_figure(height) as figure:
         axes = figure.subplots()
         draw(curve, axes)
         titled(figure, curve.title)
@@ -161,7 +161,7 @@ def stalls(trace: str, mixes: Sequence[KernelMix]) -> Figure:
     """
     shown = mixes[:MOST_KERNELS]
     beside = style().wide
-    with new_figure(None, (1.7 + 0.3 * len(shown)) if beside else 2.4 + 0.55 * len(shown)) as figure:
+    with new_figure((1.7 + 0.3 * len(shown)) if beside else 2.4 + 0.55 * len(shown)) as figure:
         if beside:
             left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.5, 1.0))
         else:

@@ -71,7 +71,7 @@ class TimeAxis(NamedTuple):
 def gantt(result: Result) -> Figure:
     """Timeline of the streams, and below it of every SM; the SMs are empty without placements."""
     rows = ROW_INCHES * min(max(2, len(result.stream_runs)), TALL_ROWS)
-    with new_figure(None, rows + SM_PANEL_INCHES + 0.9) as figure:
+    with new_figure(rows + SM_PANEL_INCHES + 0.9) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(rows, SM_PANEL_INCHES))
         streams_over_time(result, upper)
         sms_over_time(result, lower)
@@ -84,7 +84,7 @@ def gantt(result: Result) -> Figure:
 def usage(result: Result) -> Figure:
     """How much of each resource is used over time: the device's mean, and where there is room every SM."""
     columns = 2 if style().wide else 1
-    with new_figure(None, 0.62 * len(USES) + 0.6) as figure:
+    with new_figure(0.62 * len(USES) + 0.6) as figure:
         panels = figure.subplots(len(USES), columns, sharex=True, squeeze=False)
         for row, use in enumerate(USES):
             use_over_time(result, use, panels[row][0])
@@ -102,7 +102,7 @@ def occupancy(result: Result) -> Figure:
 
     Without placements nobody's warps can be told apart.
     """
-    with new_figure(None, 3.8) as figure:
+    with new_figure(3.8) as figure:
         upper, lower = figure.subplots(2, 1)
         held = warps_held(result)
         occupancy_over_time(result, held, upper)
@@ -353,7 +353,7 @@ class PolicyBar(NamedTuple):
 
 def policies(title: str, bars: Sequence[PolicyBar]) -> Figure:
     """The makespans of a trace under several policies, with how far off such predictions were."""
-    with new_figure(None, 1.1 + 0.24 * len(bars)) as figure:
+    with new_figure(1.1 + 0.24 * len(bars)) as figure:
         axes = figure.subplots()
         makespans(bars, axes)
         titled(figure, title)

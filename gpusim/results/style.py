@@ -111,21 +111,13 @@ def _settings(points: float | None = None) -> Any:
 
 
 @contextmanager
-def new_figure(width: float | None, height: float) -> Iterator[Figure]:
-    """A figure to draw on while the context lasts.
-
-    Args:
-        width: inches, drawn with matplotlib's own settings; None: as the `style` says, in that style.
-        height: inches.
-    """
+def new_figure(height: float) -> Iterator[Figure]:
+    """A figure in the `style` to draw on while the context lasts; its height is in inches, for text of 8 points."""
     import matplotlib
     from matplotlib.figure import Figure
 
     chosen = style()
-    with matplotlib.rc_context(_settings(chosen.points if width is None else None)):
-        if width is not None:
-            yield Figure(figsize=(width, height), dpi=110, facecolor="white")
-            return
+    with matplotlib.rc_context(_settings(chosen.points)):
         dots = 300 if chosen.look == "paper" else 150
         size = chosen.width, height * chosen.points / 8.0
         yield Figure(figsize=size, dpi=dots, facecolor="white", layout="constrained")

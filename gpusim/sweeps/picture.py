@@ -70,7 +70,7 @@ def _lines(swept: Swept) -> Figure:
     varied, several = swept.experiment.varied, rows(swept)
     columns = min(len(varied), 4 if style().wide else 2)
     down = -(-len(varied) // columns)
-    with new_figure(None, PANEL_INCHES * down + 1.0) as figure:
+    with new_figure(PANEL_INCHES * down + 1.0) as figure:
         panels = figure.subplots(down, columns, sharey=True, squeeze=False).flatten()
         for quantity, axes in zip(varied, panels, strict=False):
             _draw_lines(axes, swept, several, quantity)
@@ -115,7 +115,7 @@ def _merits(swept: Swept) -> Figure:
     restart, several = swept.experiment.restart, rows(swept)
     gpus = list(dict.fromkeys(str(row.labels["gpu"]) for row in several)) or [""]
     most = max(1, len(swept.experiment.policies))
-    with new_figure(None, (ROW_INCHES * most + 0.55) * len(gpus) + 0.5) as figure:
+    with new_figure((ROW_INCHES * most + 0.55) * len(gpus) + 0.5) as figure:
         panels = figure.subplots(len(gpus), 2, sharex="col", sharey="row", squeeze=False)
         for gpu, (gain, fate) in zip(gpus, panels, strict=True):
             pareto = {one.policy: one.undominated for one in policy_summaries(swept) if one.gpu == gpu}
