@@ -1,7 +1,7 @@
 """Lower bounds of the makespan: the critical path, and the work that all operations ask of one resource.
 
-What one kernel takes at least is in `gpusim.choose.least`. Before the first block no resource is busy: at least for the
-shortest launch latency. A convolution after others takes longer than recorded, and how much longer depends on what the
+`gpusim.choose.least` has the least time of one kernel. Before the first block no resource is busy: at least for the
+shortest launch latency. A convolution after others takes longer than recorded, by the bytes that the
 others touch (`gpusim.model.context`). A bound takes less of both ends: the least and the most that they can touch.
 """
 

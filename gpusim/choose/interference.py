@@ -234,22 +234,31 @@ def _of_kernels(gpu: GPU, p: KernelModel, q: KernelModel, sms: tuple[int, ...] |
 
 @dataclass(frozen=True)
 class _Pace:
-    """How fast a kernel is in a steady state, and what it loads: 1 is one block as recorded."""
+    """How fast a kernel is in a steady state."""
 
-    per_wave: float  # time of a block, L2 and DRAM idle
+    model: KernelModel
+    per_wave: float  # time of a block, L2 and DRAM idle; 1 as recorded
     waves: float  # of blocks, at least 1
-    dram: float
-    l2: float
+    work: float  # blocks at once over the time of one
 
-    def time(self, model: KernelModel, dram: float, l2: float) -> float:
+    @property
+    def dram(self) -> float:
+        """Load of DRAM."""
+        return self.model.load.dram * self.work
+
+    @property
+    def l2(self) -> float:
+        """Load of L2."""
+        return self.model.load.l2 * self.work
+
+    def time(self, dram: float, l2: float) -> float:
         """Time of its blocks at the total load."""
-        return self.per_wave * self.waves * model.slowdown(dram, l2, 1.0)
+        return self.per_wave * self.waves * self.model.slowdown(dram, l2, 1.0)
 
-    def served(self, model: KernelModel, dram: float, l2: float) -> tuple[float, float]:
-        """Share of the time in which it keeps DRAM and L2 busy, each 0 to 1, at a load by all."""
-        work = self.dram / model.load.dram if model.load.dram else self.l2 / model.load.l2 if model.load.l2 else 0.0
-        rate = work / model.unit_us / model.slowdown(dram, l2, 1.0) / max(1.0, dram, l2)
-        return min(1.0, rate * model.dram_share_us), min(1.0, rate * model.l2_share_us)
+    def served(self, dram: float, l2: float) -> tuple[float, float]:
+        """Share of the time in which it keeps DRAM and L2 busy, each 0 to 1, at the total load."""
+        rate = self.work / self.model.unit_us / self.model.slowdown(dram, l2, 1.0) / max(1.0, dram, l2)
+        return min(1.0, rate * self.model.dram_share_us), min(1.0, rate * self.model.l2_share_us)
 
 
 def _alone(model: KernelModel, sms: int) -> _Pace:
@@ -258,13 +267,12 @@ def _alone(model: KernelModel, sms: int) -> _Pace:
     held = min(model.blocks_per_sm, ceil(model.blocks / used))
     time = mix_times([(model.demand, held)])[0]
     resident = min(used * held, model.blocks)
-    return _Pace(time, model.blocks / resident, model.load.dram * resident / time, model.load.l2 * resident / time)
+    return _Pace(model, time, model.blocks / resident, resident / time)
 
 
 def _split(p: KernelModel, q: KernelModel, sms: tuple[int, ...]) -> Slowdown:
     """Each on SMs of its own: fewer SMs, and both load L2 and DRAM."""
-    paces = [_alone(model, count) for model, count in zip((p, q), sms, strict=True)]
-    return _over_alone((p, q), paces)
+    return _over_alone([_alone(model, count) for model, count in zip((p, q), sms, strict=True)])
 
 
 def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
@@ -280,9 +288,8 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
         alone = _alone(model, gpu.sm_count)
         mixed = both / share
         time = (1.0 - mixed) * alone.per_wave + mixed / (rate * model.unit_us)
-        scale = alone.per_wave / time
-        paces.append(_Pace(time, alone.waves, alone.dram * scale, alone.l2 * scale))
-    return _over_alone((p, q), paces)
+        paces.append(_Pace(model, time, alone.waves, alone.work * alone.per_wave / time))
+    return _over_alone(paces)
 
 
 def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
@@ -297,16 +304,14 @@ def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
     return "dram" if dram >= max(l2, FELT_LOAD) else "l2" if l2 >= FELT_LOAD else "SM"
 
 
-def _over_alone(models: tuple[KernelModel, KernelModel], paces: Sequence[_Pace]) -> Slowdown:
+def _over_alone(paces: Sequence[_Pace]) -> Slowdown:
     """Time at the load of both over time alone on the whole GPU."""
     dram, l2 = fsum(pace.dram for pace in paces), fsum(pace.l2 for pace in paces)
-    served = [pace.served(model, dram, l2) for model, pace in zip(models, paces, strict=True)]
+    served = [pace.served(dram, l2) for pace in paces]
     factors = []
-    for model, pace, own, others in zip(models, paces, served, served[::-1], strict=True):
-        alone = _alone(model, model.sm_count)
-        time = max(
-            pace.time(model, dram, l2),
-            pace.time(model, pace.dram, pace.l2) * wait_slowdown(others[0], others[1], own[0], model.wait),
-        )
-        factors.append(max(1.0, time / alone.time(model, alone.dram, alone.l2)))
+    for pace, own, others in zip(paces, served, served[::-1], strict=True):
+        alone = _alone(pace.model, pace.model.sm_count)
+        waiting = wait_slowdown(others[0], others[1], own[0], pace.model.wait)
+        time = max(pace.time(dram, l2), pace.time(pace.dram, pace.l2) * waiting)
+        factors.append(max(1.0, time / alone.time(alone.dram, alone.l2)))
     return Slowdown(*factors)

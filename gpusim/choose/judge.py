@@ -39,7 +39,7 @@ class Candidate:
 
     @property
     def expected_us(self) -> float:
-        """Mean makespan over the start orders: what plans are compared by."""
+        """Mean makespan over the start orders, by which plans are compared."""
         return fsum(self.starts_us) / len(self.starts_us)
 
 

@@ -113,7 +113,7 @@ def _splits(gpu: GPU, programs: int) -> Iterator[tuple[int, ...]]:
 
 
 def _compositions(units: int, parts: int) -> int:
-    """In how many ways units go to parts, at least one each."""
+    """Number of ways to divide units among parts, at least one for each."""
     ways = 1
     for i in range(1, parts):
         ways = ways * (units - i) // i

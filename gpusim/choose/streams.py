@@ -21,7 +21,7 @@ def sequential(graph: Graph) -> Lanes:
 
 
 def nimble(graph: Graph) -> Lanes:
-    """Nimble's streams (Kwon et al., NeurIPS'20): all that may run at once does, with few waits between streams.
+    """Nimble's streams (Kwon et al., NeurIPS'20): operations that may run at once do, with few waits between streams.
 
     Chains by a maximum matching of the graph without waits that follow from others; then, again by matching, chains of
     which one always ends before the other begins share a stream, as its code does [V].

@@ -75,7 +75,7 @@ def _is_profile(path: str) -> bool:
 
 
 def _explain_profile(args: argparse.Namespace) -> None:
-    """Explains kernels as they overlapped when they were recorded."""
+    """Explains the overlaps of kernels in the recording."""
     from gpusim.choose.explain import AS_RECORDED, arrangements_json, operator_of, other_arrangements
     from gpusim.choose.recorded import Recorded, as_json, isolated, overlapped
     from gpusim.io.importing import activities_of, import_profile

@@ -132,7 +132,7 @@ class Domains:
                 self.slowdown[clocks + launches.active[i]] = self.beside[i]
 
     def look_at_others(self, domain: int, cycle: float) -> None:
-        """Work out how much each launch is slowed in a domain as its reads take longer beside what others read."""
+        """Slowdown of each launch in a domain by reads that take longer beside the traffic of others."""
         launches = self.launches
         for i in range(launches.active_count):
             self.beside[i] = 0.0

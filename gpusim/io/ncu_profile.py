@@ -123,7 +123,7 @@ def _table(path: Path) -> Iterator[Profiled]:
 
 
 def _writes_decimal_comma(rows: Iterable[Line]) -> bool:
-    """Whether ncu ran in a language that writes 1.234,5 for 1,234.5: the first number that can be only one tells."""
+    """Whether ncu wrote a decimal comma, 1.234,5 for 1,234.5: the first number that only one way can read decides."""
     for _, header, _, cells in rows:
         metrics = (cell.strip() for name, cell in zip(header, cells, strict=True) if name not in _NOT_METRICS)
         for cell in metrics:

@@ -18,7 +18,7 @@ def shares_nothing(trace: Trace) -> bool:
 
 
 def waits_across_streams(trace: Trace) -> set[str]:
-    """Ids of the operations that wait for one of another stream, collectives among them."""
+    """Ids of the operations that wait for an operation of another stream, collectives included."""
     home = {op.id: stream.name for stream in trace.streams for op in stream.operations}
     return {
         op.id
