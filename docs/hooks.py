@@ -111,8 +111,9 @@ def in_site(path: str) -> str:
 
 
 def _moved() -> dict[str, str]:
-    studies = (path.relative_to(ROOT).as_posix() for path in (ROOT / "experiments").glob("*/README.md"))
-    return MOVED | {study: f"studies/{study.split('/')[1]}.md" for study in studies}
+    experiments = ROOT / "experiments"
+    folders = (path.parent.relative_to(experiments) for path in experiments.glob("*/**/README.md"))
+    return MOVED | {f"experiments/{at.as_posix()}/README.md": f"studies/{'_'.join(at.parts)}.md" for at in folders}
 
 
 def _linked_files() -> set[str]:
