@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 from typing import Any, TypeVar
 
 from gpusim.common.progress import unwatched
@@ -16,6 +18,25 @@ FORKS = sys.platform == "linux"  # a worker begins as a copy of its parent, in m
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class _SpawnedProcess(SpawnProcess):
+    """A process that does not run the user's script again, which then needs no guard: all tasks are of gpusim."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            return SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class Spawn(SpawnContext):
+    """Start processes afresh, not as copies of their parent."""
+
+    Process = _SpawnedProcess
 
 
 def in_order(compute: Callable[[S, T], R], shared: S, tasks: Sequence[T], jobs: int | None = None) -> Iterator[R]:
@@ -37,7 +58,7 @@ def in_order(compute: Callable[[S, T], R], shared: S, tasks: Sequence[T], jobs: 
                 answer = compute(shared, task)
             yield answer
         return
-    context = multiprocessing.get_context("fork" if FORKS else "spawn")
+    context = multiprocessing.get_context("fork") if FORKS else Spawn()
     with ProcessPoolExecutor(workers, context, _begin, (compute, shared)) as pool:
         yield from pool.map(_in_worker, tasks)
 

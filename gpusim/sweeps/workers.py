@@ -24,10 +24,11 @@ from concurrent.futures import (
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import Pipe, current_process, get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from gpusim.common.cores import Spawn
 from gpusim.common.errors import InputError, quote
 
 Executors = Callable[[], Executor]
@@ -40,7 +41,6 @@ LOOK_S = 5  # between looks at whether it has some
 ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+")
 EXPECTED_ADDRESS = "the address of a dask scheduler, such as tcp://HOST:8786"
 DIED = "the worker died with this task alone (killed, or out of memory?)"
-NEEDED = "memory for them, and in a script of one's own `if __name__ == '__main__':`"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -121,7 +121,7 @@ def _require_workers(executors: Executors) -> None:
         try:
             executor.submit(os.getpid).result()
         except BrokenExecutor:
-            raise InputError(None, "workers", "die as they start", NEEDED) from None
+            raise InputError(None, "workers", "die as they start", "memory for them") from None
 
 
 @contextmanager
@@ -144,8 +144,7 @@ class LocalPool(ProcessPoolExecutor):
 
     def __init__(self, jobs: int, tasks_per_process: int | None = None) -> None:
         leash, self._hand = Pipe(duplex=False)
-        spawn = get_context("spawn")
-        super().__init__(jobs, spawn, _on_a_leash, (leash,), max_tasks_per_child=tasks_per_process)
+        super().__init__(jobs, Spawn(), _on_a_leash, (leash,), max_tasks_per_child=tasks_per_process)
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit a task. The started process never gets a Ctrl-C that is meant for its parent."""
@@ -178,12 +177,7 @@ def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, i
     Args:
         jobs: how many processes.
         tasks_per_process: after so many tasks another process takes its place; None: never.
-
-    Raises:
-        InputError: called by a process that is only about to start, from a script that lacks its guard.
     """
-    if getattr(current_process(), "_inheriting", False):
-        raise InputError(None, "workers", "start the script that starts them", NEEDED)
     return partial(LocalPool, jobs, tasks_per_process), AHEAD * jobs
 
 
