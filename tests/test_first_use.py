@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write as write_kineto
@@ -97,6 +98,17 @@ def test_a_part_and_counters_are_of_their_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "argv",
+    [
+        ["replay"], ["report", "-o", "o.html"], ["plot", "split", "-o", "o.png"], ["import", "-o", "o.json"],
+        ["advise"], ["validate"], ["score", "--template", "o.csv", "--data"], ["trace", "show"],
+    ],
+)  # fmt: skip
+def test_a_name_that_no_file_can_have_is_one_line(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert one_line([*argv, "a" * 5000], capsys).startswith("aaaa")
+
+
+@pytest.mark.parametrize(
     ("call", "said"),
     [
         (lambda: gpusim.what_if("h200", {5: 1}), "^5: is nothing that can be changed"),  # type: ignore[dict-item]
@@ -109,6 +121,14 @@ def test_a_part_and_counters_are_of_their_types(tmp_path: Path) -> None:
         (lambda: gpusim.advise(5), "programs: is 5; expected a list"),  # type: ignore[arg-type]
         (lambda: gpusim.sweep("experiments/sensitivity.toml", out=5), "out: is 5; expected the path"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), targets="p0=x2"), "targets: is 'p0=x2'; expected a list"),
+        (lambda: gpusim.sweep("experiments/sensitivity.toml", executors=5), "executors: is 5; expected a function"),  # type: ignore[arg-type]
+        (lambda: gpusim.sweep("experiments/sensitivity.toml", begun=5), "begun: is 5; expected a function"),  # type: ignore[arg-type]
+        (lambda: gpusim.sweep("experiments/sensitivity.toml", width=0), "width: is 0; expected a number of points"),
+        (lambda: gpusim.select(MODULE, streams={"a": 1}), "streams: is {'a': 1}; expected one of search"),  # type: ignore[arg-type]
+        (lambda: gpusim.select(MODULE, streams=[3]), "streams: holds 3; expected for each stream a list"),  # type: ignore[arg-type]
+        (lambda: gpusim.select(MODULE, order=np.array([1, 2])), "order: is array"),  # type: ignore[arg-type]
+        (lambda: gpusim.advise(programs(1, 1), objective=[]), "objective: is"),  # type: ignore[arg-type]
+        (lambda: gpusim.import_profile("p", format=np.array([1, 2])), "format: is array"),  # type: ignore[arg-type]
         (lambda: gpusim.slowdown(MODULE, 5), "slowdown: is given 5; expected a trace"),  # type: ignore[call-overload]
         (
             lambda: gpusim.slowdown(programs(1)[0], programs(1, device="k40c")[0]),

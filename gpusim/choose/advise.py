@@ -245,7 +245,7 @@ def advise(
             raise InputError(
                 None, "--slo", f"names program {quote(target.program)}", expected_one_of(names, target.program)
             )
-    if objective is not None and objective not in OBJECTIVES:
+    if objective is not None and not (isinstance(objective, str) and objective in OBJECTIVES):
         raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
     chosen: Objective = objective or ("stp" if wanted else "makespan")
     step("fitting kernels to their recording")

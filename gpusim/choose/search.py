@@ -191,7 +191,7 @@ def select(
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
     given = (("objective", objective, get_args(Objective)), ("sharing", sharing, SHARING), ("order", order, ORDERS))
     for name, value, known in given:
-        if value not in known:
+        if not (isinstance(value, str) and value in known):
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
     divided = divided_convolutions(trace, session)
     sized = objective == "memory"
@@ -510,10 +510,10 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
         "opara": lambda: opara_lanes(work, judge.bounds, fast),
     }
     if isinstance(streams, list | tuple):
-        plan = Plan(streams, fast)
-    elif streams in ways:
+        plan = Plan(_named_lanes(streams), fast)
+    elif isinstance(streams, str) and streams in ways:
         plan = Plan(ways[streams](), fast)
-    elif streams in ("greedy", "ios"):
+    elif isinstance(streams, str) and streams in ("greedy", "ios"):
         step(f"making stages: {streams}")
         stages = _stages(judge, fast, streams)
         plan = Plan(as_lanes(stages), fast, waits=stage_waits(stages))
@@ -523,6 +523,18 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
         raise InputError(None, "streams", "do not hold every operation once", "each operation in one stream")
     work.planned(plan)
     return plan
+
+
+def _named_lanes(streams: Sequence[object]) -> Lanes:
+    """Streams as somebody lists them.
+
+    Raises:
+        InputError: one is no list of ids of operations.
+    """
+    for lane in streams:
+        if not (isinstance(lane, list | tuple) and all(isinstance(id, str) for id in lane)):
+            raise InputError(None, "streams", f"holds {quote(lane)}", "for each stream a list of ids of operations")
+    return tuple(map(tuple, streams))  # type: ignore[arg-type]
 
 
 def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> Lanes:

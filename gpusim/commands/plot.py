@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -103,7 +104,7 @@ def _split(args: argparse.Namespace) -> Figure:
     from gpusim.lab.charts import split
     from gpusim.lab.curves import split_of_dataset, split_of_trace
 
-    if Path(args.source).is_dir():
+    if os.path.isdir(args.source):
         return split(split_of_dataset(_dataset(args), args.operation))
     if args.operation:
         raise InputError(
@@ -116,7 +117,7 @@ def _residency(args: argparse.Namespace) -> Figure:
     from gpusim.lab.charts import residency
     from gpusim.lab.curves import residency_of_dataset, residency_of_trace
 
-    if Path(args.source).is_dir():
+    if os.path.isdir(args.source):
         return residency(residency_of_dataset(_dataset(args), args.operation))
     if len(args.operation) > 1:
         raise InputError(None, "--operation", f"{len(args.operation)} are given", "one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from gpusim.commands.arguments import given
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     require_output(args.out, args.traces)
     require_ending(args.out, (".html", ".htm"))
     with named_steps() as step:
-        if len(args.traces) == 1 and Path(args.traces[0]).is_dir():
+        if len(args.traces) == 1 and os.path.isdir(args.traces[0]):
             useless = given(args, OF_A_REPLAY) + ["--alternatives"] * (args.alternatives != "selected")
             if useless:
                 problem = "says how to replay, which has been done"

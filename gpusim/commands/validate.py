@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace) -> None:
 
     if args.rows is not None:
         require_output(args.rows)
+    if not os.path.isdir(args.dataset):
+        raise InputError(args.dataset, "", "is no folder", "one as experiments/h200_validation/data")
     if folders := recorded_gpus(args.dataset):
         _refuse(args, "is not for the resource matrix, whose folders are named after their GPUs")
         _run_matrix(args, folders)

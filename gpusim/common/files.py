@@ -124,10 +124,7 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
 
 def is_file(path: str | Path) -> bool:
     """Whether there is such a file; not, where no file can have such a name."""
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)
 
 
 def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:

@@ -85,7 +85,7 @@ def import_profile(
     paths = [path_of(one, "profile") for one in (path if several else (path,))]  # type: ignore[union-attr]
     gpu = None if gpu is None else gpu_of(gpu)
     for name, value, known in (("format", format, (None, *FORMATS)), ("order", order, get_args(Order))):
-        if value not in known:
+        if not (value is None or isinstance(value, str)) or value not in known:
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(filter(None, known))}")
     read = [_of_gpu(one, format, gpu, counters, device, part) for one in paths]
     met = ranks.meetings([one.timeline for one in read])

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import TooLarge, most_unpacked, opened, pieces
+from gpusim.common.files import TooLarge, is_file, most_unpacked, opened, pieces
 from gpusim.common.progress import watcher
 
 CHUNK_BYTES = 2**20
@@ -32,7 +32,7 @@ def chunks(path: Path) -> Iterator[bytes]:
     Raises:
         InputError: no regular file, unreadable, broken gzip, another kind of archive, or more than a profile can be.
     """
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not is_file(path):
         raise InputError(path, "", "is not a regular file", A_PROFILE)
     with opened(path, A_PROFILE) as raw:
         start = raw.read(8)

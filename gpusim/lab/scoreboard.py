@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.common.files import atomic_write
+from gpusim.common.files import atomic_write, is_file
 from gpusim.common.spreadsheet import csv_text, recorded_rows
 from gpusim.lab.scores import Choice, Scored, Summary, choice, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
@@ -92,7 +92,7 @@ def parts(folder: Path) -> list[Part]:
 
 
 def _holds_recordings(path: Path) -> bool:
-    return path.is_dir() and (path / "convolutions.csv").is_file()
+    return is_file(path / "convolutions.csv")
 
 
 def load(part: Part) -> Measured:

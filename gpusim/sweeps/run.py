@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.common import fingerprint
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, quote
 from gpusim.common.files import path_of
 from gpusim.hardware.gpu import GPU, load_shipped_gpu, recorded_by
 from gpusim.hardware.what_if import amount, value_of, what_if
@@ -112,9 +112,14 @@ def sweep(
     """
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(path_of(experiment, "experiment"))
+    for name, called in (("executors", executors), ("begun", begun)):
+        if called is not None and not callable(called):
+            raise InputError(None, name, f"is {quote(called)}", "a function, or None")
+    if type(width) is not int or width < 1:
+        raise InputError(None, "width", f"is {quote(width)}", "a number of points of at least 1")
     if executors is None:
         executors, width = local(os.cpu_count() or 1)
-    table = Table(path_of(out or experiment.path.with_suffix(".csv"), "out"), label_names(experiment))
+    table = Table(path_of(experiment.path.with_suffix(".csv") if out is None else out, "out"), label_names(experiment))
     _try_policies(experiment)
     wanted = points(experiment)
     with table.locked():
