@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +121,14 @@ def test_a_name_that_no_file_can_have_is_one_line(argv: list[str], capsys: pytes
         (lambda: gpusim.advise(programs(1, 1), targets=[5]), "targets: is .5.; expected a list"),  # type: ignore[list-item]
         (lambda: gpusim.advise(programs(1, 1), ways=5), "ways: is 5; expected a list"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), jobs=0), "jobs: is 0; expected a number of processes"),
-        (lambda: gpusim.select(MODULE, streams=5), "streams: is 5; expected one of search"),  # type: ignore[arg-type]
+        (lambda: gpusim.select(MODULE, streams=5), "streams: is 5; expected a name, or for each stream a list of ids"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(5), "programs: is 5; expected a list"),  # type: ignore[arg-type]
         (lambda: gpusim.sweep("experiments/sensitivity.toml", out=5), "out: is 5; expected the path"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), targets="p0=x2"), "targets: is 'p0=x2'; expected a list"),
         (lambda: gpusim.sweep("experiments/sensitivity.toml", executors=5), "executors: is 5; expected a function"),  # type: ignore[arg-type]
         (lambda: gpusim.sweep("experiments/sensitivity.toml", begun=5), "begun: is 5; expected a function"),  # type: ignore[arg-type]
         (lambda: gpusim.sweep("experiments/sensitivity.toml", width=0), "width: is 0; expected a number of points"),
-        (lambda: gpusim.select(MODULE, streams={"a": 1}), "streams: is {'a': 1}; expected one of search"),  # type: ignore[arg-type]
+        (lambda: gpusim.select(MODULE, streams={"a": 1}), "streams: is {'a': 1}; expected a name"),  # type: ignore[arg-type]
         (lambda: gpusim.select(MODULE, streams=[3]), "streams: holds 3; expected for each stream a list"),  # type: ignore[arg-type]
         (lambda: gpusim.select(MODULE, order=np.array([1, 2])), "order: is array"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), objective=[]), "objective: is"),  # type: ignore[arg-type]
@@ -202,3 +206,17 @@ def test_a_policy_of_an_experiment_is_named(tmp_path: Path, capsys: pytest.Captu
     path = tmp_path / "e.toml"
     path.write_text(f'traces = ["{Path(MODULE).resolve()}"]\npolicies = ["nope"]\n')
     assert one_line(["sweep", str(path)], capsys).startswith(f"{path}: policies[0]: nope: no such policy; expected")
+
+
+@pytest.mark.release
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C of a terminal goes to a group of processes")
+def test_ctrl_c_ends_a_benchmark_silently() -> None:
+    command = [sys.executable, "-m", "gpusim", "bench", "--only", "grid"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("grid"):
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == cli.INTERRUPTED

@@ -58,6 +58,7 @@ from gpusim.choose.streams import (
     as_lanes,
     greedy_stages,
     ios_stages,
+    lanes_of,
     nimble,
     of_units,
     opara,
@@ -197,13 +198,7 @@ def select(
     sized = objective == "memory"
     work = work_of(trace, session.gpu, memory_bytes, divided, sized=sized)
     search = partial(
-        _select,
-        session=session,
-        limit=memory_bytes,
-        objective=objective,
-        sharing=sharing,
-        streams=streams,
-        order=order,
+        _select, session=session, limit=memory_bytes, objective=objective, sharing=sharing, streams=streams, order=order
     )
     if not divided:
         return search(work, step=step)
@@ -509,11 +504,11 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
         "nimble": lambda: nimble(work.graph),
         "opara": lambda: opara_lanes(work, judge.bounds, fast),
     }
-    if isinstance(streams, list | tuple):
-        plan = Plan(_named_lanes(streams), fast)
-    elif isinstance(streams, str) and streams in ways:
+    if not isinstance(streams, str):
+        plan = Plan(lanes_of(streams), fast)
+    elif streams in ways:
         plan = Plan(ways[streams](), fast)
-    elif isinstance(streams, str) and streams in ("greedy", "ios"):
+    elif streams in ("greedy", "ios"):
         step(f"making stages: {streams}")
         stages = _stages(judge, fast, streams)
         plan = Plan(as_lanes(stages), fast, waits=stage_waits(stages))
@@ -523,18 +518,6 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
         raise InputError(None, "streams", "do not hold every operation once", "each operation in one stream")
     work.planned(plan)
     return plan
-
-
-def _named_lanes(streams: Sequence[object]) -> Lanes:
-    """Streams as somebody lists them.
-
-    Raises:
-        InputError: one is no list of ids of operations.
-    """
-    for lane in streams:
-        if not (isinstance(lane, list | tuple) and all(isinstance(id, str) for id in lane)):
-            raise InputError(None, "streams", f"holds {quote(lane)}", "for each stream a list of ids of operations")
-    return tuple(map(tuple, streams))  # type: ignore[arg-type]
 
 
 def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> Lanes:

@@ -7,12 +7,27 @@ from itertools import pairwise
 from typing import TypeVar
 
 from gpusim.choose.graph import Graph, ordered
+from gpusim.common.errors import InputError, quote
 
 T = TypeVar("T")
 
 Lanes = tuple[tuple[str, ...], ...]
 MOST_GROUPS = 8  # of a stage, as IOS has by default
 MOST_IN_GROUP = 3  # operations, as IOS has by default
+
+
+def lanes_of(streams: object) -> Lanes:
+    """Streams as somebody lists them.
+
+    Raises:
+        InputError: they are no lists of ids of operations.
+    """
+    if not isinstance(streams, list | tuple):
+        raise InputError(None, "streams", f"is {quote(streams)}", "a name, or for each stream a list of ids")
+    for lane in streams:
+        if not (isinstance(lane, list | tuple) and all(isinstance(id, str) for id in lane)):
+            raise InputError(None, "streams", f"holds {quote(lane)}", "for each stream a list of ids of operations")
+    return tuple(map(tuple, streams))
 
 
 def sequential(graph: Graph) -> Lanes:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any, TypeVar
@@ -37,6 +42,52 @@ class Spawn(SpawnContext):
     """Start processes afresh, not as copies of their parent."""
 
     Process = _SpawnedProcess
+
+
+class LocalPool(ProcessPoolExecutor):
+    """Processes that end with their parent, however that ends, and when nobody waits for them."""
+
+    def __init__(self, jobs: int, tasks_per_process: int | None = None) -> None:
+        leash, self._hand = Pipe(duplex=False)
+        super().__init__(jobs, Spawn(), _on_a_leash, (leash,), max_tasks_per_child=tasks_per_process)
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Submit a task. The started process never gets a Ctrl-C that is meant for its parent."""
+        with _ctrl_c_later():
+            return super().submit(function, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As of any executor; without waiting, tasks under way are given up."""
+        if not wait:
+            self._hand.close()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Defer Ctrl-C in this thread, and block it in processes started in the block, where the system supports it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _on_a_leash(leash: Connection) -> None:
+    """End this process when its parent closes the pipe. Ctrl-C and standard output belong to the parent."""
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_when_closed, args=(leash,), daemon=True).start()
+
+
+def _leave_when_closed(leash: Connection) -> None:
+    try:
+        leash.poll(None)
+    finally:
+        os._exit(1)
 
 
 def in_order(compute: Callable[[S, T], R], shared: S, tasks: Sequence[T], jobs: int | None = None) -> Iterator[R]:

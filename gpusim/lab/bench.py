@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
+from gpusim.common.cores import LocalPool
 from gpusim.common.progress import Step, no_step
 from gpusim.engine import sm_array
 from gpusim.engine.compiled import plain_core
@@ -72,8 +71,11 @@ def measure(names: Sequence[str], step: Step = no_step) -> Iterator[Measurement]
     cases = [(name, known[name][0], size) for name in names for size in known[name][1]]
     for n, (name, time, size) in enumerate(cases, 1):
         step(f"measuring {name}, case {n} of {len(cases)}")
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        pool = LocalPool(1)
+        try:
             measured = pool.submit(time, size).result()
+        finally:
+            pool.shutdown(wait=False)
         step("")
         yield measured
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import (
@@ -19,16 +17,13 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
-    ProcessPoolExecutor,
 )
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from gpusim.common.cores import Spawn
+from gpusim.common.cores import LocalPool
 from gpusim.common.errors import InputError, quote
 
 Executors = Callable[[], Executor]
@@ -139,38 +134,6 @@ def _started(executors: Executors) -> Iterator[Executor]:
 # ---- processes of this machine
 
 
-class LocalPool(ProcessPoolExecutor):
-    """Processes that end with their parent, however that ends, and when nobody waits for them."""
-
-    def __init__(self, jobs: int, tasks_per_process: int | None = None) -> None:
-        leash, self._hand = Pipe(duplex=False)
-        super().__init__(jobs, Spawn(), _on_a_leash, (leash,), max_tasks_per_child=tasks_per_process)
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit a task. The started process never gets a Ctrl-C that is meant for its parent."""
-        with _ctrl_c_later():
-            return super().submit(function, *args, **kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As of any executor; without waiting, tasks under way are given up."""
-        if not wait:
-            self._hand.close()
-        super().shutdown(wait, cancel_futures=cancel_futures)
-
-
-@contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Defer Ctrl-C in this thread, and block it in processes started in the block, where the system supports it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, int]:
     """Processes of this machine, and how many tasks they can have at a time.
 
@@ -179,20 +142,6 @@ def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, i
         tasks_per_process: after so many tasks another process takes its place; None: never.
     """
     return partial(LocalPool, jobs, tasks_per_process), AHEAD * jobs
-
-
-def _on_a_leash(leash: Connection) -> None:
-    """End this process when its parent closes the pipe. Ctrl-C and standard output belong to the parent."""
-    os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_when_closed, args=(leash,), daemon=True).start()
-
-
-def _leave_when_closed(leash: Connection) -> None:
-    try:
-        leash.poll(None)
-    finally:
-        os._exit(1)
 
 
 # ---- a cluster
