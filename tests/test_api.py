@@ -135,6 +135,18 @@ def test_policies_are_compared_in_one_table() -> None:
     assert "stp" in gpusim.compare(TABLE_1, "k40c", ["leftover"], restart=True).table.columns
 
 
+def test_results_print_as_a_line() -> None:
+    module = ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
+    found = (
+        gpusim.compare(TABLE_1),
+        gpusim.select(module, streams="branches"),
+        gpusim.advise([module, module], jobs=1),
+    )
+    for one, start in zip(found, ("Comparison(trace=", "Selection(trace=", "Advice(trace="), strict=True):
+        assert repr(one) == str(one) and repr(one).startswith(start) and len(repr(one)) < 200
+    assert repr(found[0]).endswith(f"makespan_us={found[0].table.makespan_us[0]:.1f})")
+
+
 def test_a_comparison_shows_itself_in_a_notebook() -> None:
     found = gpusim.compare(made(), "h200", ["serial", "leftover"])
     page = found._repr_html_()

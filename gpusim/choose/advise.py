@@ -154,6 +154,11 @@ class Advice:
     best: Choice
     assumption: str = ""
 
+    def __repr__(self) -> str:
+        """Return the programs, the GPU and the setting that is best, without the others."""
+        best = f"{self.best.setting.mechanism}: {self.best.setting.setting}"
+        return f"Advice(trace={self.trace.name!r}, gpu={self.gpu.name!r}, best={best!r})"
+
     def meets(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets."""
         return all(target.over(choice) <= 1.0 for target in self.targets)

@@ -133,6 +133,10 @@ class Selection:
     limit_bytes: int | None
     undivided: Selection | None = None
 
+    def __repr__(self) -> str:
+        best = f"streams={len(self.best.plan.lanes)}, expected_us={self.best.expected_us:.1f}"
+        return f"Selection(trace={self.work.trace.name!r}, gpu={self.gpu.name!r}, {best})"
+
     @property
     def gpu(self) -> GPU:
         """Where."""
