@@ -53,8 +53,10 @@ GROUPS = {
         Command("schema", "print the JSON Schema of a trace or a GPU file", "trace"),
     ),
     "choose": (
-        Command("advise", "how programs should share a GPU, and what to set", "sample:inception_3a other.json.gz"),
-        Command("explain", "what overlapping cost each kernel, and by which contention", "trace.json.gz"),
+        Command(
+            "advise", "how programs should share a GPU, and what to set", "sample:inception_3a sample:googlenet_forward"
+        ),
+        Command("explain", "what overlapping cost each kernel, and by which contention", "sample:inception_3a"),
         Command("select", "choose algorithms, streams and SMs within a memory limit", "sample:inception_3a"),
         Command("pairs", "find convolutions that complement each other", "sample:inception_3a"),
     ),
@@ -64,7 +66,7 @@ GROUPS = {
     ),
     "measure": (
         Command("validate", "predict what a real GPU did, and print the error", "experiments/h200_validation/data"),
-        Command("score", "score predictions of co-runs on the measured datasets", "predictions.csv"),
+        Command("score", "score predictions of co-runs on the measured datasets", "--template predictions.csv"),
         Command("bench", "time replays on this machine", "--only grid"),
         Command("completion", "print a script that completes commands in a shell", "bash"),
     ),
@@ -103,6 +105,7 @@ class TopParser(Parser):
                 lines.append(f"    {command.name:<{width}}  {command.summary}")
                 lines.append(f"    {'':<{width}}    gpusim {command.name} {command.example}")
         lines.append("\nSamples: sample:inception_3a and others; traces of your own: gpusim import.")
+        lines.append("experiments/ is a folder of the source tree.")
         return "\n".join([*lines, "Options of a command: gpusim COMMAND --help. Version: gpusim --version.", ""])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -220,3 +221,27 @@ def test_ctrl_c_ends_a_benchmark_silently() -> None:
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=60)[1] == "" and process.returncode == cli.INTERRUPTED
+
+
+HERE = [command for command in cli.COMMANDS if command.name not in ("import", "record", "sweep", "validate")]
+ACTIONS = ("new", "show", "select", "merge", "convert", "check")
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("command", HERE, ids=lambda command: command.name)
+def test_an_example_runs_in_an_empty_folder(
+    command: cli.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([command.name, *command.example.split()]) == 0
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_example_of_trace_runs_in_an_empty_folder(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["trace", action, "--help"])
+    (example,) = re.findall(r"Example: gpusim (.+)", " ".join(capsys.readouterr().out.split()))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(example.split()) == 0

@@ -23,13 +23,21 @@ if TYPE_CHECKING:
 
 MOST_FAULTS = 20  # of one trace that `check` tells
 MOST_KERNELS = 20  # in the table of `show`
+A_TRACE = "a trace (.json, .json.gz) or sample:NAME"
+MERGED = "sample:inception_3a sample:googlenet_forward -o both.json"
 NAME_WIDTH = 60  # of a kernel where no terminal is wider
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    new = actions.add_parser("new", help="a template that replays, or one kernel for each row of a table")
+
+    def added(name: str, what: str, example: str) -> argparse.ArgumentParser:
+        description = f"{what[0].upper()}{what[1:]}."
+        example = f"Example: gpusim trace {name} {example}"
+        return actions.add_parser(name, help=what, description=description, epilog=example, allow_abbrev=False)
+
+    new = added("new", "write a template that replays, or one kernel for each row of a table", "-o trace.json")
     new.add_argument(
         "--from",
         dest="table",
@@ -38,14 +46,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "shared_memory_bytes, stream and program",
     )
     new.add_argument("--gpu", metavar="NAME|PATH", default="h200", help="GPU that the durations are of; default: h200")
-    show = actions.add_parser(
-        "show", help="programs, streams, kernels by time, what limits occupancy, what is estimated"
+    show = added(
+        "show",
+        "print programs, streams, kernels by time, what limits occupancy and what is estimated",
+        "sample:inception_3a",
     )
-    show.add_argument("trace", metavar="TRACE")
+    show.add_argument("trace", metavar="TRACE", help=A_TRACE)
     show.add_argument("--gpu", metavar="NAME|PATH", help="whose occupancy is shown; default: the trace's own")
     json_flag(show)
-    select = actions.add_parser("select", help="a part of a trace, or other algorithms")
-    select.add_argument("trace", metavar="TRACE")
+    select = added(
+        "select",
+        "write a part of a trace, or the trace with other algorithms",
+        "sample:inception_3a --stream 3x3 -o part.json",
+    )
+    select.add_argument("trace", metavar="TRACE", help=A_TRACE)
     for option, what in (
         ("program", "programs"),
         ("stream", "streams"),
@@ -55,14 +69,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         select.add_argument(
             f"--{option}", action="append", default=[], metavar="NAME", help=f"{what}: a name or a pattern; repeatable"
         )
-    merge = actions.add_parser("merge", help="traces side by side, each a program named after its file")
-    merge.add_argument("traces", nargs="+", metavar="TRACE")
-    convert = actions.add_parser("convert", help="the same trace in another file: .json or .json.gz")
-    convert.add_argument("trace", metavar="TRACE")
+    merge = added("merge", "write traces side by side, each a program named after its file", MERGED)
+    merge.add_argument("traces", nargs="+", metavar="TRACE", help=A_TRACE)
+    convert = added("convert", "write the same trace as .json or .json.gz", "sample:inception_3a -o trace.json")
+    convert.add_argument("trace", metavar="TRACE", help=A_TRACE)
     for action in (new, select, merge, convert):
         action.add_argument("-o", "--out", required=True, metavar="FILE", help="the trace to write (.json, .json.gz)")
-    check = actions.add_parser("check", help="whether traces are sound and their kernels can run on their GPU")
-    check.add_argument("traces", nargs="+", metavar="TRACE")
+    check = added(
+        "check", "print whether traces are sound and their kernels can run on their GPU", "sample:inception_3a"
+    )
+    check.add_argument("traces", nargs="+", metavar="TRACE", help=A_TRACE)
 
 
 def run(args: argparse.Namespace) -> int:
