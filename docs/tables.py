@@ -14,6 +14,7 @@ from experiments.advise.run import error_table
 from experiments.markdown import BLOCK, table
 from experiments.rows import lines
 from gpusim.lab.names import EXPERIMENTS, title
+from gpusim.results.runs import BOUND_TITLES
 
 EXPERIMENTS_FOLDER = Path(__file__).resolve().parent.parent / "experiments"
 VALIDATION = EXPERIMENTS_FOLDER / "h200_validation"
@@ -101,7 +102,7 @@ def errors_by_resource() -> str:
         (
             gpu_of(row),
             title(row["experiment"]),
-            row["bound_by"],
+            BOUND_TITLES[row["bound_by"]],
             row["points"],
             f"{float(row['mape_percent']):.1f}",
             f"{float(row['p95_percent']):.1f}",
