@@ -150,7 +150,8 @@ def command_line() -> str:
         lines += [f"## gpusim {name}", "", command.description or "", "", "```text", _usage(command), "```", ""]
         lines += _arguments(command)
         for action, sub in _subcommands(command):
-            lines += [f"### gpusim {name} {action}", "", "```text", _usage(sub), "```", "", *_arguments(sub)]
+            lines += [f"### gpusim {name} {action}", "", sub.description or "", "", "```text", _usage(sub), "```", ""]
+            lines += [*_arguments(sub), "```text", (sub.epilog or "").strip(), "```", ""]
         if command.epilog:
             lines += ["```text", command.epilog.strip(), "```", ""]
     return "\n".join(lines)

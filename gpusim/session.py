@@ -479,8 +479,8 @@ def opened(
     Args:
         trace: what was recorded, or the path of its file.
         gpu: where to replay it; None: on the GPU of the recording.
-        recorded_on: as for `Session`.
-        seed: as for `Session`.
+        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        seed: random seed of block-duration jitter; 0: as fitted to the recording.
 
     Raises:
         InputError: one of them is nothing of the kind, or its file is wrong.
@@ -502,7 +502,22 @@ def replay(
     restart: bool = False,
     keep: Collection[Keep] = USUAL,
 ) -> Result:
-    """Replay a trace under a policy, in a session of its own: arguments as for `opened` and `Session.replay`."""
+    """Replay a trace under a policy. For many replays make one `Session`, which fits each kernel once.
+
+    Args:
+        trace: the trace: a `Trace`, the path of its file, or ``sample:NAME``.
+        gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
+        policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh `Policy` object.
+        seed: random seed of block-duration jitter; 0: as fitted to the recording.
+        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        restart: whether every program starts again until each has ended once, which STP, ANTT and fairness need.
+        keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
+            ``serial`` (the makespan under serial, which takes one more replay).
+
+    Raises:
+        InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting for
+            ever, programs that cannot restart.
+    """
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.replay(found, policy, restart=restart, keep=keep)
 
@@ -517,6 +532,21 @@ def compare(
     restart: bool = False,
     keep: Collection[Keep] = USUAL,
 ) -> Comparison:
-    """Replay a trace under each policy, in a session of its own: arguments as for `opened` and `Session.compare`."""
+    """Replay a trace under each policy, and compare the results. `Comparison.table` is a DataFrame.
+
+    Args:
+        trace: the trace: a `Trace`, the path of its file, or ``sample:NAME``.
+        gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
+        policies: names with parameters, or one name; serial is replayed anyway, for the speedups.
+        seed: random seed of block-duration jitter; 0: as fitted to the recording.
+        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
+        keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
+            ``serial`` (the makespan under serial, which takes one more replay).
+
+    Raises:
+        InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting for
+            ever, programs that cannot restart.
+    """
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.compare(found, policies, restart=restart, keep=keep)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,6 +135,13 @@ def test_policies_are_compared_in_one_table() -> None:
     serial = table.set_index("policy").loc["serial"]
     assert serial.speedup == 1.0 and (serial.model_error != serial.model_error) == bool(serial.model_error_reason)
     assert "stp" in gpusim.compare(TABLE_1, "k40c", ["leftover"], restart=True).table.columns
+
+
+def test_every_argument_of_a_function_is_documented() -> None:
+    for function in filter(inspect.isfunction, (getattr(gpusim, name) for name in gpusim.__all__)):
+        said = re.findall(r"^ +(\w+): ", inspect.getdoc(function).partition("Args:")[2], re.MULTILINE)
+        assert set(inspect.signature(function).parameters) <= set(said), function.__name__
+        assert "as for `" not in inspect.getdoc(function)
 
 
 def test_results_print_as_a_line() -> None:

@@ -223,11 +223,11 @@ def advise(
 
     Args:
         programs: one trace, or path of a file, per program; or one trace with several programs.
-        gpu: as for `gpusim.session.opened`.
+        gpu: the GPU: a `GPU`, its name or the path of its file, or a `Session`; None: the GPU of the recording.
         objective: ``makespan`` (smallest), ``stp`` (largest) or ``antt`` (smallest). The default is makespan, with
             targets stp, and with arrivals antt.
         targets: of programs, as ``decode=x1.2`` or ``decode=5ms``.
-        recorded_on: as for `gpusim.session.Session`.
+        recorded_on: the GPU of the recording, where its name in the trace does not ship.
         jobs: processes; None: one per core.
         ways: settings to compare; None: all that the GPU has (`gpusim.choose.settings.settings`).
         step: told the name of each step before it.

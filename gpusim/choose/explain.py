@@ -120,8 +120,8 @@ def explain(
 
     Args:
         trace: streams, recorded; or the path of its file.
-        gpu: as for `gpusim.session.opened`.
-        recorded_on: as for `gpusim.session.Session`.
+        gpu: the GPU: a `GPU`, its name or the path of its file, or a `Session`; None: the GPU of the recording.
+        recorded_on: the GPU of the recording, where its name in the trace does not ship.
         step: told the name of each step before it.
 
     Raises:

@@ -80,7 +80,7 @@ def slowdown(
         b: the other program; or a list as long as ``a``.
         setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), a policy
             (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`; or one for each pair.
-        gpu: as for `gpusim.session.opened`; one for all.
+        gpu: the GPU, one for all pairs: a `GPU`, its name or the path of its file; None: the GPU of the recording.
 
     Returns:
         Two factors, 1 or more; for lists, a list of such pairs.

@@ -118,7 +118,13 @@ def pairs(
     recorded_on: AnyGPU | None = None,
     step: Step = no_step,
 ) -> Pairs:
-    """Return the cases in a trace whose convolutions list alternatives; arguments as of `gpusim.choose.search.select`.
+    """Return the pairs of independent convolutions of a trace whose algorithms complement each other.
+
+    Args:
+        trace: a trace whose convolutions list alternatives, or the path of its file.
+        gpu: the GPU: a `GPU`, its name or the path of its file, or a `Session`; None: the GPU of the recording.
+        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        step: told the name of each step before it.
 
     Raises:
         InputError: a convolution without an algorithm that runs on the GPU, or streams of requests.
