@@ -251,6 +251,9 @@ def test_a_table_may_name_programs(tmp_path: Path, capsys: pytest.CaptureFixture
     table.write_text(head + "k,1,32,32,5,s0,a\nk,1,32,32,5,s1,a\nk,1,32,32,5,s0,a\nk,1,32,32,5,s2,\n")
     assert cli.main(["trace", "new", "--from", str(table), "-o", str(out)]) == 0
     assert members(load_trace(out)) == {"a": ("s0", "s1"), "s2": ("s2",)}
+    table.write_text(head + "k,1,32,32,5,,a\nk,1,32,32,5,,b\nk,1,32,32,5,,\n")
+    assert cli.main(["trace", "new", "--from", str(table), "-o", str(out)]) == 0
+    assert members(load_trace(out)) == {"a": ("a",), "b": ("b",), "main": ("main",)}
     capsys.readouterr()
     for rows, expected in (
         ("k,1,32,32,5,s0,a\nk,1,32,32,5,s0,b\n", "line 3: puts stream 's0' into program 'b'; expected 'a', as before"),

@@ -14,8 +14,15 @@ from gpusim.trace.operations import Kernel, Operation, Stream
 from gpusim.trace.programs import Program
 
 REQUIRED = ("kernel", "blocks", "threads_per_block", "registers_per_thread", "duration_us")
-OPTIONAL = {"shared_memory_bytes": "0", "stream": "main", "program": ""}  # with what a table without the column means
+OPTIONAL = {"shared_memory_bytes": "0", "stream": "", "program": ""}  # with what a table without the column means
 COLUMNS = (*REQUIRED, *OPTIONAL)
+COLUMN_OF = {  # of a field of a launch
+    "name": "kernel",
+    "grid[0]": "blocks",
+    "block[0]": "threads_per_block",
+    "dynamic_shared_memory_bytes": "shared_memory_bytes",
+}
+STREAM = "main"  # of rows that name neither a stream nor a program
 
 
 def template(device: str) -> Trace:
@@ -37,7 +44,8 @@ def from_table(path: str | Path, device: str) -> Trace:
     Args:
         path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per
             thread of a block, its static and dynamic shared memory together, the duration of the kernel alone on the
-            whole GPU in microseconds, the stream that it runs on, and the program of that stream.
+            whole GPU in microseconds, the stream that it runs on, and the program of that stream. Without a stream a
+            row is of the stream that is named after its program.
         device: name of the GPU that the durations are of.
 
     Raises:
@@ -49,12 +57,17 @@ def from_table(path: str | Path, device: str) -> Trace:
         columns = list(rows.fieldnames or ())
         for name in REQUIRED:
             if name not in columns:
-                raise InputError(path, "line 1", f"has no column {name}", f"the columns {', '.join(REQUIRED)}")
+                expected = f"the columns {', '.join(REQUIRED)}, separated by commas"
+                raise InputError(path, "line 1", f"has no column {name}", expected)
         for name in columns:
             if name not in COLUMNS:
                 raise InputError(path, "line 1", f"has a column {quote(name)}", expected_one_of(COLUMNS, name))
+            if columns.count(name) > 1:
+                raise InputError(path, "line 1", f"has the column {name} twice", "each column once")
         for n, row in enumerate(rows):
             place = f"line {rows.line_num}"
+            if None in row:
+                raise InputError(path, place, "has more values than there are columns", f"{len(columns)} values")
             cells = {**OPTIONAL, **{name: cell for name, cell in row.items() if cell not in (None, "")}}
             stream, kernel = _row(path, place, f"kernel{n}", cells)
             streams.setdefault(stream, []).append(kernel)
@@ -102,11 +115,14 @@ def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tup
             numbers["shared_memory_bytes"],
             duration_us,
         )
-        stream = Stream(name=cells["stream"].strip(), operations=(kernel,))
     except InputError as fault:
-        what = "stream" if fault.place == "name" else fault.place
-        raise InputError(path, place, f"{what} {fault.problem}", fault.expected) from None
-    return stream.name, kernel
+        column = COLUMN_OF.get(fault.place, fault.place)
+        raise InputError(path, place, f"{column} {fault.problem}", fault.expected) from None
+    name = cells["stream"].strip() or cells["program"].strip() or STREAM
+    try:
+        return Stream(name=name, operations=(kernel,)).name, kernel
+    except InputError as fault:
+        raise InputError(path, place, f"stream {fault.problem}", fault.expected) from None
 
 
 def _kernel(
