@@ -155,7 +155,6 @@ class Advice:
     assumption: str = ""
 
     def __repr__(self) -> str:
-        """Return the programs, the GPU and the setting that is best, without the others."""
         best = f"{self.best.setting.mechanism}: {self.best.setting.setting}"
         return f"Advice(trace={self.trace.name!r}, gpu={self.gpu.name!r}, best={best!r})"
 

@@ -104,7 +104,6 @@ class Comparison:
     more_notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return the trace, the GPU and the best policy, without the results."""
         best = self.entries[0].result
         makespan = f"best={best.policy!r}, makespan_us={best.makespan_us:.1f}"
         return f"Comparison(trace={self.trace.name!r}, gpu={self.gpu.name!r}, {makespan})"
