@@ -186,7 +186,9 @@ def _drop(stream: TextIO) -> None:
 
 
 def _forgive_encoding() -> None:
-    """Where the terminal's encoding lacks a character, print a question mark instead of failing."""
+    """Where a stream is closed, or lacks a character, print nothing or a question mark instead of failing."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

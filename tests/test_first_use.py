@@ -245,3 +245,15 @@ def test_an_example_of_trace_runs_in_an_empty_folder(
     (example,) = re.findall(r"Example: gpusim (.+)", " ".join(capsys.readouterr().out.split()))
     monkeypatch.chdir(tmp_path)
     assert cli.main(example.split()) == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell of POSIX")
+def test_closed_streams_and_pipes_are_no_defect(tmp_path: Path) -> None:
+    def status(command: str) -> tuple[int, str, str]:
+        python = f"{sys.executable} -m gpusim"
+        done = subprocess.run(["sh", "-c", command.format(python)], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert status(f"{{}} trace show {MODULE} >&-") == (0, "", "")
+    assert status("{} trace show nope.json 2>&-") == (2, "", "")
+    assert status(f"{{}} trace convert {MODULE} -o /dev/stdout | head -c 1") == (0, "{", "")

@@ -196,8 +196,10 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
     """
     try:
         target = Path(os.path.realpath(path))
-        straight = target.exists() and not target.is_file() and not target.is_dir()
-        temporary = target if straight else target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+        straight = (
+            os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+        )  # a pipe has no real path
+        temporary = Path(path) if straight else target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     except (OSError, ValueError) as error:
         raise unwritable(path, error) from None
     try:
@@ -207,6 +209,8 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
             if target.exists():
                 shutil.copymode(target, temporary)
             os.replace(temporary, target)
+    except BrokenPipeError:  # whoever read it has enough
+        raise
     except OSError as error:
         # A failed write names no file; an error that names another file is not about this one.
         if error.filename is None or str(error.filename) in (str(temporary), str(target)):
