@@ -51,7 +51,7 @@ def _json(advice: Advice, one: Choice) -> dict[str, Any]:
             name: {f"p{percent}": us for percent, us in of.items()} for name, of in one.percentiles_us.items()
         },
         "latency_interval_us": one.interval_us,
-        "model_error": None if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
+        "model_error": one.how_wrong.percent,
         "model_error_reason": one.refuted or one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),
         "tie": advice.ties(one),
@@ -156,13 +156,7 @@ def _shown(advice: Advice) -> list[Choice]:
 
 
 def _cells(advice: Advice, one: Choice) -> list[str]:
-    error = (
-        "wrong"
-        if one.refuted
-        else "?"
-        if one.how_wrong.band is None
-        else f"±{one.how_wrong.band['mape_percent']:.1f} %"
-    )
+    error = "wrong" if one.refuted else "?" if one.how_wrong.band is None else one.how_wrong.brief
     said = ["best"] if one is advice.best else ["tie"] if advice.ties(one) else []
     said += ["pareto"] * (one in advice.pareto)
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]

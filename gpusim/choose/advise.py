@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import fsum, inf, nan, sqrt
+from math import fsum, inf, sqrt
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
@@ -188,19 +188,18 @@ class Advice:
         """One row for each choice, the best first; a column ``slowdown[PROGRAM]`` for each program."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {
-                    **picked(one.setting, "mechanism", "setting"),
-                    **picked(one, "makespan_us", "stp", "antt"),
-                    **{f"slowdown[{name}]": value for name, value in one.slowdown.items()},
-                    "model_error": nan if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
-                    "meets_slo": self.meets(one),
-                    "tie": self.ties(one),
-                }
-                for one in self.choices
-            ]
-        )
+        rows = [
+            {
+                **picked(one.setting, "mechanism", "setting"),
+                **picked(one, "makespan_us", "stp", "antt"),
+                **{f"slowdown[{name}]": value for name, value in one.slowdown.items()},
+                "model_error": one.how_wrong.percent,
+                "meets_slo": self.meets(one),
+                "tie": self.ties(one),
+            }
+            for one in self.choices
+        ]
+        return pd.DataFrame(rows).astype({"model_error": float})
 
 
 def advise(

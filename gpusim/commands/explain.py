@@ -14,7 +14,9 @@ from gpusim.common.progress import named_steps
 from gpusim.common.tables import (
     Column,
     counted,
+    grouped,
     number,
+    numbers,
     print_json,
     print_left_out,
     print_line,
@@ -22,6 +24,7 @@ from gpusim.common.tables import (
     short_name,
     told_apart,
 )
+from gpusim.results.runs import BOUND_TITLES
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
@@ -128,10 +131,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
     print()
-    groups: dict[str, list[Overlapped]] = {}
-    for one in found:
-        title = short_name(one.kernel.kind[0])
-        groups.setdefault(f"{one.kernel.operator}: {title}" if one.kernel.operator else title, []).append(one)
+    groups = grouped(found, lambda one: ": ".join(filter(None, (one.kernel.operator, short_name(one.kernel.kind[0])))))
     ordered = sorted(groups.items(), key=lambda item: -fsum(one.kernel.took_us for one in item[1]))[:MOST_ROWS]
     rows = []
     for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
@@ -143,12 +143,12 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
                 str(len(of)),
                 number(fsum(one.kernel.took_us for one in of)),
                 f"{fsum(slowed) / len(slowed):.2f}x" if slowed else "?",
-                _title(max(set(causes), key=lambda cause: (causes.count(cause), cause))) if causes else "",
+                _title(max(causes, key=lambda cause: (causes.count(cause), cause), default="")),
                 of[0].beside[0] if of[0].beside else "",
             )
         )
-    numbers = (Column(title, right=True) for title in ("launches", "took µs", "slowed"))
-    columns = [Column("kernel", narrow="cut"), *numbers, Column("contend for"), Column("beside", narrow="cut")]
+    columns = [Column("kernel", narrow="cut"), *numbers("launches", "took µs", "slowed")]
+    columns += [Column("contend for"), Column("beside", narrow="cut")]
     print_table(columns, rows, "Kernels that overlapped, as recorded")
 
 
@@ -178,12 +178,10 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
     """Gain or loss of other arrangements."""
     from gpusim.choose.advise import TIE
 
-    lines = []
     policy, us = next(iter(arrangements.items()))
+    lines = [f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs"]
     if us < makespan_us * (1.0 - TIE):
-        lines.append(f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast")
-    else:
-        lines.append(f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs")
+        lines = [f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
     serial = arrangements.get("serial")
     if serial is not None and policy != "serial":
         lines.append(f"one stream after the other takes {number(serial)} µs")
@@ -203,8 +201,8 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
         )
         for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
     ]
-    numbers = (Column(name, right=True) for name in ("launches", "isolated µs", "took µs", "slowed"))
-    columns = [Column(title, narrow="cut"), *numbers, Column("by", narrow="break")]
+    columns = [Column(title, narrow="cut"), *numbers("launches", "isolated µs", "took µs", "slowed")]
+    columns += [Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))
 
@@ -218,6 +216,4 @@ def _causes(by_us: Mapping[str, float], most: int) -> str:
 
 def _title(cause: str) -> str:
     """A contention as people read it."""
-    from gpusim.results.runs import BOUND_TITLES
-
     return BOUND_TITLES.get(cause, cause)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import given, gpu_from, json_flag, whole
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import path_of, require_output, write_text
-from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table
+from gpusim.common.tables import Column, counted, number, print_json, print_line, print_rows, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpusim.hardware.gpu import GPU
 
 TITLE = "The GPUs that ship: peak FP32 TFLOP/s at the boost clock, peak bandwidth and GiB of memory"
 PARTS = ("limits", "model", "host")
-_NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +53,18 @@ def run(args: argparse.Namespace) -> None:
     elif one is not None:
         _print_whole(one)
     else:
-        _print_all(gpus)
+        columns: list[tuple[Column, Callable[[GPU], str]]] = [
+            (Column("name"), lambda gpu: gpu.name),
+            (Column("GPU", narrow="break"), lambda gpu: gpu.title.removeprefix("NVIDIA ")),
+            (Column("cc"), lambda gpu: gpu.compute_capability),
+            (Column("SMs", right=True), lambda gpu: str(gpu.sm_count)),
+            (Column("boost MHz", right=True), lambda gpu: number(gpu.boost_clock_mhz, 0)),
+            (Column("TFLOP/s", right=True), lambda gpu: number(gpu.fp32_peak_tflops, 1)),
+            (Column("DRAM GB/s", right=True), lambda gpu: number(gpu.dram_bandwidth_gb_per_s, 0)),
+            (Column("L2 MiB", right=True), lambda gpu: number(gpu.l2_bytes / 2**20, 1)),
+            (Column("GiB", right=True), lambda gpu: number(gpu.memory_bytes / 2**30, 0)),
+        ]
+        print_rows(gpus, columns, TITLE)
 
 
 def _new(args: argparse.Namespace) -> None:
@@ -83,8 +96,6 @@ def _new(args: argparse.Namespace) -> None:
 
 def _values(gpu: GPU) -> dict[str, Any]:
     """Every value of a GPU."""
-    from dataclasses import fields
-
     plain = [column.name for column in fields(gpu) if column.name not in (*PARTS, "unverified")]
     return (
         {name: getattr(gpu, name) for name in plain}
@@ -112,27 +123,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     return value if isinstance(value, str) else f"{value:,.12g}"
-
-
-def _print_all(gpus: list[GPU]) -> None:
-    columns = [
-        Column("name"),
-        Column("GPU", narrow="break"),
-        Column("cc"),
-        *(Column(title, right=True) for title in _NUMBERS),
-    ]
-    rows = [
-        (
-            gpu.name,
-            gpu.title.removeprefix("NVIDIA "),
-            gpu.compute_capability,
-            str(gpu.sm_count),
-            number(gpu.boost_clock_mhz, 0),
-            number(gpu.fp32_peak_tflops, 1),
-            number(gpu.dram_bandwidth_gb_per_s, 0),
-            number(gpu.l2_bytes / 2**20, 1),
-            number(gpu.memory_bytes / 2**30, 0),
-        )
-        for gpu in gpus
-    ]
-    print_table(columns, rows, TITLE)

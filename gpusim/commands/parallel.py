@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
-from gpusim.common.tables import Column, number, print_json, print_line, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from gpusim.training.networks.network import Network
@@ -61,15 +62,8 @@ def run(args: argparse.Namespace) -> None:
         (ranks, batch, _projected(oracle, args.strategy, ranks, batch, bool(args.scaling))) for ranks, batch in points
     ]
     if args.json:
-        print_json(
-            {
-                "version": 1,
-                "network": net.name,
-                "cluster": cluster.name,
-                "gpu": cluster.gpu.name,
-                "points": [_plain(cluster, *point) for point in found],
-            }
-        )
+        content = {"version": 1, "network": net.name, "cluster": cluster.name, "gpu": cluster.gpu.name}
+        print_json(content | {"points": [_plain(cluster, *point) for point in found]})
     elif args.scaling:
         _print_scaling(net, cluster, args.scaling, found)
     else:
@@ -111,8 +105,6 @@ def _best(cluster: Cluster, found: list[Projection | Impossible]) -> Projection 
 
 
 def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]) -> dict[str, object]:
-    from dataclasses import asdict
-
     from gpusim.training.paradl.oracle import Impossible
 
     best = _best(cluster, found)
@@ -135,7 +127,7 @@ def _print_strategies(
 ) -> None:
     from gpusim.training.paradl.oracle import Impossible, Projection
 
-    columns = [Column("strategy"), *(Column(title, right=True) for title in _TITLES)]
+    titles = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")
     possible = sorted((each for each in found if isinstance(each, Projection)), key=lambda each: each.iteration_us)
     rows = [
         (
@@ -148,7 +140,7 @@ def _print_strategies(
         for each in possible
     ]
     title = f"{net.name} on {ranks} GPUs of {cluster.name} ({cluster.title}), {batch} samples an iteration"
-    print_table(columns, rows, title)
+    print_table([Column("strategy"), *numbers(*titles)], rows, title)
     for each in found:
         if isinstance(each, Impossible):
             print_line(f"not possible: {each}")
@@ -170,8 +162,7 @@ def _print_scaling(
     def name(each: Projection | Impossible) -> str:
         return each.place if isinstance(each, Impossible) else each.strategy
 
-    columns = [Column("ranks", right=True), Column("samples", right=True)]
-    columns += [Column(name(each), right=True) for each in found[0][2]] + [Column("best")]
+    columns = [*numbers("ranks", "samples", *map(name, found[0][2])), Column("best")]
     rows = []
     for ranks, batch, each in found:
         times = ["-" if isinstance(one, Impossible) else number(one.iteration_us / 1e3, 2) for one in each]
@@ -180,6 +171,3 @@ def _print_scaling(
     print_table(columns, rows, f"{net.name} on GPUs of {cluster.name}, {scaling} scaling: ms of an iteration")
     print_line("best: of those that fit the memory of a GPU; -: not possible, or none fits")
     print_line(f"note: {MEASURED}; the other times are not validated")
-
-
-_TITLES = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")

@@ -149,10 +149,9 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
-        note = ""
-        trace = with_settings(trace, args)
+        trace, notes = with_settings(trace, args), [""]
         if args.alternatives == "fitting":
-            trace, note = fitting(trace, session.gpu)
+            trace, notes[0] = fitting(trace, session.gpu)
         else:
             require_fit(trace, session.gpu)
         keep: list[Keep] = ["placements"] if placements else []
@@ -164,13 +163,10 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
         comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
         step("bounding the makespan")
         bound = bound_of_trace(trace, session)
-        notes = [note] if note else []
         if any(program.arrivals is not None for program in trace.programs):
             from gpusim.choose.advise import growing_queues
 
             notes += growing_queues(trace, session)
     if bound is not None:
         comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)
-    for said in reversed(notes):
-        comparison = comparison.noted(said)
-    return comparison
+    return comparison.noted(*filter(None, notes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from gpusim.commands.arguments import json_flag
 from gpusim.commands.validate import FIGURES, figures, only_regret
 from gpusim.common.errors import InputError
 from gpusim.common.files import require_output
-from gpusim.common.tables import Column, number, print_json, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_table
+from gpusim.lab.names import title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +76,7 @@ def _data() -> Path:
 def _print(scores: Sequence[Score]) -> None:
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
-    columns = [Column(title) for title in ("dataset", "split", "experiment")]
-    columns += [Column(title, right=True) for title in ("predicted", *FIGURES)]
+    columns = [Column("dataset"), Column("split"), Column("experiment"), *numbers("predicted", *FIGURES)]
     print_table(columns, [row for score in scores for row in _rows(score)])
     for split, said in ((SCORE, "Scoring"), (FIT, "Fitting")):
         means = mean_errors(scores, split)
@@ -88,8 +89,6 @@ def _print(scores: Sequence[Score]) -> None:
 
 
 def _rows(score: Score) -> list[list[str]]:
-    from gpusim.lab.names import title
-
     of = [score.part.name, score.part.split]
     rows = [
         [
@@ -106,8 +105,6 @@ def _rows(score: Score) -> list[list[str]]:
 
 
 def _print_json(scores: Sequence[Score]) -> None:
-    from dataclasses import asdict
-
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
     means = {split: mean_errors(scores, split) for split in (SCORE, FIT)}

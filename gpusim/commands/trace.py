@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
-from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table, told_apart
+from gpusim.common.tables import Column, counted, number, numbers, print_json, print_line, print_table, told_apart
 
 if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU
@@ -182,7 +182,7 @@ def _show(trace: Trace, gpu: GPU | None) -> None:
             for program in content["programs"]
         ]
         titles = ("streams", "kernels", "kernels µs", "priority", "requests")
-        print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
+        print_table([Column("program", narrow="break"), *numbers(*titles)], rows)
         print()
     _show_streams(trace, content["streams"])
     print()
@@ -208,7 +208,7 @@ def _show_streams(trace: Trace, known: Sequence[Mapping[str, Any]]) -> None:
             )
         )
     titles = ("operations", "kernels", "kernels µs", "DRAM MB", "copied MB", "waits", "estimated")
-    print_table([Column("stream", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
+    print_table([Column("stream", narrow="break"), *numbers(*titles)], rows)
 
 
 def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
@@ -233,7 +233,7 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
     more = len(by_name) - len(rows)
     title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
     limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
-    columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "µs", "share"))]
+    columns = [Column("kernel", narrow="cut"), *numbers("launches", "µs", "share")]
     print_table([*columns, Column(limited, narrow="break"), Column("demand", narrow="break")], rows, title)
 
 

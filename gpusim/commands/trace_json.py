@@ -7,6 +7,7 @@ from math import fsum
 from typing import Any
 
 from gpusim import occupancy
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -58,11 +59,8 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
 
 def launches_by_name(trace: Trace) -> dict[str, list[KernelLaunch]]:
     """The kernel launches of a trace by the name of their kernel."""
-    found: dict[str, list[KernelLaunch]] = {}
-    for operation in trace.operations():
-        for launch in operation.launches():
-            found.setdefault(launch.name, []).append(launch)
-    return found
+    launches = (launch for operation in trace.operations() for launch in operation.launches())
+    return grouped(launches, lambda launch: launch.name)
 
 
 def _kernels(launches: Iterable[KernelLaunch]) -> dict[str, Any]:

@@ -117,13 +117,20 @@ class HowWrong(NamedTuple):
     where: str = ""
 
     @property
+    def percent(self) -> float | None:
+        """Mean absolute error; None where it is not known."""
+        return None if self.band is None else self.band["mape_percent"]
+
+    @property
+    def brief(self) -> str:
+        """The error in percent, or why none is known."""
+        return self.reason if self.band is None else f"±{self.band['mape_percent']:.1f} %"
+
+    @property
     def text(self) -> str:
-        """The same in words."""
-        if self.band is None:
-            return self.reason
-        return (
-            f"±{self.band['mape_percent']:.1f} % ({TITLES[self.band['experiment']]}, {self.where.removeprefix('on ')})"
-        )
+        """The same with the experiment and the GPUs that it is of."""
+        of = "" if self.band is None else f" ({TITLES[self.band['experiment']]}, {self.where.removeprefix('on ')})"
+        return self.brief + of
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +170,8 @@ def kind_of(launch: KernelLaunch, gpu: GPU) -> str:
     mix = launch.mix
     if mix is None or not mix.counts(ALL_COUNTERS):
         return UNCOUNTED
-    cycles = (mix.active_cycles_avg or 0.0) * gpu.sm_count / launch.blocks
-    busy = {
-        name: max(getattr(mix, counter) for counter in counters) / max(cycles, 1e-9)
-        for name, counters in CLASSES.items()
-    }
+    cycles = max((mix.active_cycles_avg or 0.0) * gpu.sm_count / launch.blocks, 1e-9)
+    busy = {name: max(getattr(mix, counter) for counter in counters) / cycles for name, counters in CLASSES.items()}
     busy["l2"] = (mix.l2_busy_us or 0.0) * launch.blocks / launch.duration_us
     dram = (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)
     busy["dram"] = dram * launch.blocks / launch.duration_us / 1e3 / gpu.dram_bandwidth_gb_per_s
@@ -246,7 +250,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return _never(f"whole programs {SHARING[experiment]}")
     if measured["model"] != model_identity(gpu, source):
         return HowWrong(None, STALE)
-    work = _calls(result, trace, source)
+    times = Counter(run.operation for run in result.operation_runs)
+    work = calls_of([(op.launches(), times[op.id]) for op in trace.operations() if op.launches()], source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
     if UNCOUNTED in unmeasured:
         return _never(f"kernels without counters {SHARING[experiment]}")
@@ -375,12 +380,6 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
 
 def _ships(gpu: GPU) -> bool:
     return gpu.name in gpu_names() and load_gpu(gpu.name) == gpu
-
-
-def _calls(result: Result, trace: Trace, recorded_on: GPU) -> Calls:
-    times = Counter(run.operation for run in result.operation_runs)
-    made = [(op.launches(), times[op.id]) for op in trace.operations() if op.launches()]
-    return calls_of(made, recorded_on)
 
 
 def _never(why: str) -> HowWrong:

@@ -314,12 +314,10 @@ def _of_use(result: Result, use: str) -> NDArray[np.float64]:
     """How much of one of `USES` every SM uses in each bin, % (SM x bin)."""
     import numpy as np
 
-    of = result.usage
+    of, at = result.usage, USES.index(use)
     if not of.sms * of.bins:
         return np.zeros((1, 1))
-    at, uses = USES.index(use), len(USES)
-    shares = np.frombuffer(of.flat)[: of.bins * of.sms * uses].reshape(of.bins, of.sms, uses)[:, :, at].T
-    return np.ascontiguousarray(shares) * of.scale[at] * 100.0
+    return np.ascontiguousarray(of.table[:, :, at].T) * of.scale[at] * 100.0
 
 
 def _edges(result: Result, bins: int) -> NDArray[np.float64]:
@@ -369,10 +367,10 @@ def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
     divisor, unit = time_unit(max(bar.makespan_us for bar in bars))
     times = [bar.makespan_us / divisor for bar in bars]
     for row, (bar, time) in enumerate(zip(bars, times, strict=True)):
-        end, band = time, bar.how_wrong.band
-        if band is not None:
+        end, percent = time, bar.how_wrong.percent
+        if percent is not None:
             axes.barh(row, time, height=0.62, color=COLOURS[3], label=ERROR_KNOWN)
-            error = time * band["mape_percent"] / 100.0
+            error = time * percent / 100.0
             axes.errorbar(time, row, xerr=error, color="black", capsize=2, linewidth=0.9)
             end += error
         else:
@@ -386,12 +384,6 @@ def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
     axes.set_yticklabels([shortened(in_words(bar.policy), letters) for bar in bars])
     axes.set_xlabel(f"Makespan ({unit})")
     grid(axes, "x")
-
-
-def wrong_by(how_wrong: HowWrong) -> str:
-    """The mean error of such predictions in percent, or why none is known."""
-    band = how_wrong.band
-    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} %"
 
 
 # ---- what all pictures share
