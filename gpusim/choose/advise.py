@@ -9,12 +9,13 @@ asks least of whoever sets it is recommended [D].
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum, inf, sqrt
 from os import PathLike
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from gpusim.choose.settings import Setting, settings
@@ -250,7 +251,8 @@ def advise(
     step("fitting kernels to their recording")
     alone = _alone_us(trace, session)
     if _has_arrivals(trace):
-        _require_served(trace, alone)
+        for problem in _not_served(trace, alone):
+            raise InputError(None, "--arrivals", problem, "fewer requests")
         if objective == "stp":
             raise InputError(None, "objective", "stp is of programs that restart", "no arrivals, antt or makespan")
         chosen = objective or "antt"
@@ -304,12 +306,6 @@ def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
     """Isolated time of one pass of each program."""
     once = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
     return {run.program: run.solo_us for run in session.replay(once, keep=()).program_runs}
-
-
-def _require_served(trace: Trace, alone_us: Mapping[str, float]) -> None:
-    """Refuse requests that come faster than the program alone on the whole GPU can serve."""
-    for problem in _not_served(trace, alone_us):
-        raise InputError(None, "--arrivals", problem, "fewer requests")
 
 
 def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
@@ -368,7 +364,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         served = _served(trace, session, way, once)
         slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
         latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
-        shares = {**shares, "antt": _mean(slowdown.values())}
+        shares = {**shares, "antt": fmean(slowdown.values())}
         makespan_us = served.makespan_us
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
@@ -418,9 +414,9 @@ def _served(trace: Trace, session: Session, way: Setting, once: Result) -> _Serv
     names = list(found[0])
     at_target = {name: [percentile(one[name], TARGET_PERCENTILE) for one in found] for name in names}
     return _Served(
-        _mean(one.makespan_us for one in runs),
-        {name: _mean(_mean(one[name]) for one in found) for name in names},
-        {name: {p: _mean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
+        fmean(one.makespan_us for one in runs),
+        {name: fmean(fmean(one[name]) for one in found) for name in names},
+        {name: {p: fmean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
         {name: _half_width(values) for name, values in at_target.items()} if len(runs) > 1 else {},
     )
 
@@ -435,14 +431,9 @@ def _other_seeds(trace: Trace) -> Iterator[Trace]:
         yield with_settings_of(trace, others, "arrivals")
 
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return fsum(found) / len(found)
-
-
 def _half_width(values: Sequence[float]) -> float:
     """Half of the 95 % confidence interval of a mean."""
-    mean, freedom = _mean(values), len(values) - 1
+    mean, freedom = fmean(values), len(values) - 1
     deviation = sqrt(fsum((value - mean) ** 2 for value in values) / freedom)
     return T_95[freedom] * deviation / sqrt(len(values))
 

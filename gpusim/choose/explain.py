@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum
+from operator import itemgetter
 from typing import Any
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
-from gpusim.common.tables import picked, short_name
+from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.limits import green_sizes
 from gpusim.results.result import Result
@@ -209,9 +210,6 @@ def _beside(runs: Sequence[KernelRun], spans_us: Sequence[tuple[float, float]], 
 
 
 def _grouped(kernels: Iterable[Slowed], name_of: Callable[[Slowed], str]) -> tuple[Group, ...]:
-    groups: dict[str, list[Slowed]] = {}
-    for one in kernels:
-        groups.setdefault(name_of(one), []).append(one)
     made = [
         Group(
             name,
@@ -220,18 +218,15 @@ def _grouped(kernels: Iterable[Slowed], name_of: Callable[[Slowed], str]) -> tup
             fsum(one.took_us for one in of),
             _added(one.by_us for one in of),
         )
-        for name, of in groups.items()
+        for name, of in grouped(kernels, name_of).items()
     ]
     return tuple(sorted(made, key=lambda group: group.isolated_us - group.took_us))
 
 
 def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Sums by name, the largest first."""
-    parts: dict[str, list[float]] = {}
-    for one in several:
-        for name, us in one.items():
-            parts.setdefault(name, []).append(us)
-    sums = {name: fsum(of) for name, of in parts.items()}
+    parts = grouped((part for one in several for part in one.items()), itemgetter(0))
+    sums = {name: fsum(us for _, us in of) for name, of in parts.items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, product
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.judge import Candidate, gain_percent
 from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
-from gpusim.choose.profile import complements, contended, in_words, profile
+from gpusim.choose.profile import NAMES, complements, contended, profile
 from gpusim.choose.search import Selection
-from gpusim.common.tables import Column, counted, number, print_left_out, print_line, print_table, shortened
-from gpusim.results.error_band import error_band
+from gpusim.common.tables import (
+    Column,
+    counted,
+    grouped,
+    number,
+    numbers,
+    picked,
+    print_left_out,
+    print_line,
+    print_table,
+    shortened,
+)
+from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import speedup
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES
@@ -55,16 +66,13 @@ def replayed(selection: Selection) -> Result:
 
 def together(selection: Selection, result: Result) -> list[Together]:
     """Which operations ran beside one another, the longest first."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for run in result.kernel_runs:
-        spans.setdefault(run.operation, []).append((run.start_us, run.end_us))
+    runs = grouped(result.kernel_runs, lambda run: run.operation)
     algorithms = selection.best.plan.algorithms
-    profiles = {id: profile(selection.bounds.models(id, algorithms.get(id, "")), selection.gpu) for id in spans}
+    profiles = {id: profile(selection.bounds.models(id, algorithms.get(id, "")), selection.gpu) for id in runs}
     found = []
-    for a, b in combinations(spans, 2):
-        overlap = fsum(
-            max(0.0, min(one[1], other[1]) - max(one[0], other[0])) for one in spans[a] for other in spans[b]
-        )
+    for a, b in combinations(runs, 2):
+        pairs = product(runs[a], runs[b])
+        overlap = fsum(max(0.0, min(p.end_us, q.end_us) - max(p.start_us, q.start_us)) for p, q in pairs)
         if overlap > 0.0:
             mine, its = profiles[a], profiles[b]
             found.append(Together((a, b), overlap, tuple(complements(mine, its)), tuple(contended(mine, its))))
@@ -76,15 +84,13 @@ def together(selection: Selection, result: Result) -> list[Together]:
 
 def as_json(selection: Selection) -> dict[str, Any]:
     """The selection as `gpusim select --json` prints it."""
-    best = selection.best
-    result = replayed(selection)
-    band = error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on)
+    best, result = selection.best, replayed(selection)
+    band = _co_run_error(selection, result)
     return {
         "version": JSON_VERSION,
         "trace": selection.work.trace.name,
         "gpu": selection.gpu.name,
-        "objective": selection.objective,
-        "order": selection.order,
+        **picked(selection, "objective", "order"),
         "makespan_us": best.makespan_us,
         **_starts_json(best),
         "speedup_vs_serial": result.metrics["speedup"],
@@ -93,21 +99,17 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "tensor_bytes": tensor_bytes(selection.work),
         "bound_us": selection.bound.us,
         "bound_by": selection.bound.by,
-        "gap": selection.gap,
-        "complete": selection.complete,
-        "replays": selection.replays,
+        **picked(selection, "gap", "complete", "replays"),
         "error_band": band.band,
         "error_band_reason": band.reason or None,
         "verdict": _verdict(selection),
         "gain_over_plain_percent": None if selection.plain is None else selection.gain,
         "chosen_error": None if selection.error is None else asdict(selection.error),
-        "found": {**_candidate_json(selection, selection.found), "plan": plan_json(selection, selection.found)},
+        "found": _candidate_json(selection, selection.found, plan=True),
         "plan": plan_json(selection, best),
         "together": [asdict(pair) for pair in together(selection, result)],
         "baselines": [{"name": name, **_candidate_json(selection, one)} for name, one in selection.baselines],
-        "frontier": [
-            {**_candidate_json(selection, one), "plan": plan_json(selection, one)} for one in selection.frontier
-        ],
+        "frontier": [_candidate_json(selection, one, plan=True) for one in selection.frontier],
     }
 
 
@@ -124,10 +126,10 @@ def plan_json(selection: Selection, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _candidate_json(selection: Selection, one: Candidate) -> dict[str, Any]:
-    memory = known_memory_bytes(selection, one)
-    times = {"makespan_us": one.makespan_us, **_starts_json(one)}
-    return {**times, "memory_bytes": memory, "policy": one.plan.policy}
+def _candidate_json(selection: Selection, one: Candidate, plan: bool = False) -> dict[str, Any]:
+    times, memory = {"makespan_us": one.makespan_us, **_starts_json(one)}, known_memory_bytes(selection, one)
+    more = {"plan": plan_json(selection, one)} if plan else {}
+    return {**times, "memory_bytes": memory, "policy": one.plan.policy, **more}
 
 
 def _starts_json(one: Candidate) -> dict[str, Any]:
@@ -223,12 +225,12 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     """Describe the gain of the plan over plain streams, and the error of such choices."""
     plain, error, where, best = selection.plain, selection.error, selection.gpu.name, selection.best
     if plain is None:
-        return [f"model error: {_co_run_error(selection, result)}"]
+        return [f"model error: {_co_run_error(selection, result).text}"]
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
     gain = f"the best plan found gains {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} µs)"
     if error is None:
         return [f"{gain}; no chosen plan was measured on {where}; model error of co-runs nobody chose: "
-                f"{_co_run_error(selection, result)}"]  # fmt: skip
+                f"{_co_run_error(selection, result).text}"]  # fmt: skip
     sure = f"{error.plans} chosen plans measured on {where} gained {error.bias:.1f} points less than predicted on the "
     sure += f"mean, {error.most:.1f} at most"
     if selection.tie:
@@ -237,8 +239,8 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     return [f"gain: {gain}; {sure}"]
 
 
-def _co_run_error(selection: Selection, result: Result) -> str:
-    return error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on).text
+def _co_run_error(selection: Selection, result: Result) -> HowWrong:
+    return error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on)
 
 
 def _sharing(candidate: Candidate) -> str:
@@ -270,8 +272,7 @@ def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], lis
             ]
         )
     columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break"), Column("stream"), Column("SMs")]
-    columns += [Column(title, right=True) for title in ("start µs", "end", "workspace")]
-    columns += [Column("bound by"), Column("waits for", narrow="break")]
+    columns += [*numbers("start µs", "end", "workspace"), Column("bound by"), Column("waits for", narrow="break")]
     return columns, rows, "The plan, in the order of launch"
 
 
@@ -279,13 +280,13 @@ def _together_table(pairs: Sequence[Together]) -> tuple[list[Column], list[list[
     rows = [
         [*pair.operations, number(pair.overlap_us), _names(pair.complement), _names(pair.contend)] for pair in pairs
     ]
-    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), Column("for µs", right=True)]
+    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), *numbers("for µs")]
     columns += [Column("complement in", narrow="break"), Column("contend for", narrow="break")]
     return columns, rows, "What ran together: one takes most of a resource, the other leaves it; or both want it"
 
 
 def _names(resources: Sequence[str]) -> str:
-    return ", ".join(in_words(name) for name in resources) or "–"
+    return ", ".join(NAMES.get(name, name) for name in resources) or "–"
 
 
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
@@ -306,8 +307,11 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
         ]
         for name, one in named
     ]
-    columns = [Column("plan"), *(Column(title, right=True) for title in times), Column("sharing")]
-    return columns, rows, "Beside the baselines, under the same limit of memory"
+    return (
+        [Column("plan"), *numbers(*times), Column("sharing")],
+        rows,
+        "Beside the baselines, under the same limit of memory",
+    )
 
 
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
@@ -316,8 +320,8 @@ def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]]
         [_memory(selection, one), number(one.expected_us), f"{speedup(one.expected_us, best):.3f}x", _sharing(one)]
         for one in selection.frontier
     ]
-    columns = [Column(title, right=True) for title in ("memory", "expected µs", "over this plan")]
-    return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
+    columns = [*numbers("memory", "expected µs", "over this plan"), Column("sharing")]
+    return columns, rows, "Memory against time: no plan that was replayed beats these in both"
 
 
 def _memory(selection: Selection, candidate: Candidate) -> str:

@@ -196,15 +196,7 @@ def select(
     divided = divided_convolutions(trace, session)
     sized = objective == "memory"
     work = work_of(trace, session.gpu, memory_bytes, divided, sized=sized)
-    search = partial(
-        _select,
-        session=session,
-        limit=memory_bytes,
-        objective=objective,
-        sharing=sharing,
-        streams=streams,
-        order=order,
-    )
+    search = partial(_select, session, memory_bytes, objective, sharing, streams, order)
     if not divided:
         return search(work, step=step)
     try:
@@ -216,14 +208,13 @@ def select(
 
 
 def _select(
-    work: Work,
-    *,
     session: Session,
     limit: int | None,
     objective: Objective,
     sharing: str,
     streams: str | Lanes,
     order: Order,
+    work: Work,
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
