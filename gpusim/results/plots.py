@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpusim.common.tables import shortened
 from gpusim.results.error_band import HowWrong
 from gpusim.results.result import Result
@@ -30,10 +33,8 @@ from gpusim.results.style import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
 IDLE = "#F2F2F2"
 SEVERAL = "#FFFFFF"
@@ -184,8 +185,6 @@ def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
         among the streams that have blocks on it at that moment, in the order of the trace; there are as many lanes
         as an equal split needs, at most `MOST_LANES`.
     """
-    import numpy as np
-
     present = _present(result, sms, TIME_STEPS, (result.makespan_us or 1.0) / TIME_STEPS)
     together = present.sum(axis=0, dtype=np.int16)
     lanes = min(MOST_LANES, lcm(*(int(count) for count in np.unique(together) if count > 0)))
@@ -201,8 +200,6 @@ def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
 
 def _present(result: Result, sms: int, steps: int, step_us: float) -> NDArray[np.bool_]:
     """Whether a stream has blocks on an SM in a step of time (stream x SM x step)."""
-    import numpy as np
-
     position = {run.stream: i for i, run in enumerate(result.stream_runs)}
     present = np.zeros((len(position), sms, steps), dtype=bool)
     for placed in result.placements:
@@ -223,8 +220,6 @@ def warps_held(result: Result) -> NDArray[np.float64]:
         and in the last row those that several streams hold there at once: how many are whose is not recorded. A bin in
         which that changes is divided in proportion to time.
     """
-    import numpy as np
-
     percent = _of_use(result, "threads")
     sms, bins = percent.shape
     present = _present(result, sms, bins * STEPS_OF_BIN, result.usage.bin_us / STEPS_OF_BIN)
@@ -245,8 +240,6 @@ def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -
 
 def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
     """Draws the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
-    import numpy as np
-
     sms = held.shape[1]
     share = result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
     means = held.sum(axis=2) * share
@@ -257,8 +250,6 @@ def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> N
 
 
 def _stack(result: Result, parts: NDArray[np.float64], edges: NDArray[np.float64], axes: Axes) -> None:
-    import numpy as np
-
     streams = [run.stream for run in result.stream_runs]
     base = np.zeros(parts.shape[1])
     for i, part in enumerate(parts):
@@ -312,8 +303,6 @@ def use_of_sms(result: Result, use: str, axes: Axes) -> None:
 
 def _of_use(result: Result, use: str) -> NDArray[np.float64]:
     """How much of one of `USES` every SM uses in each bin, % (SM x bin)."""
-    import numpy as np
-
     of, at = result.usage, USES.index(use)
     if not of.sms * of.bins:
         return np.zeros((1, 1))
@@ -322,8 +311,6 @@ def _of_use(result: Result, use: str) -> NDArray[np.float64]:
 
 def _edges(result: Result, bins: int) -> NDArray[np.float64]:
     """Where the bins of use begin and end on the axis of time."""
-    import numpy as np
-
     return np.arange(bins + 1, dtype=np.float64) * (result.usage.bin_us / _time_axis(result).divisor)
 
 
