@@ -110,9 +110,8 @@ class SMK(Policy):
         evictions = evicted(view, counts, [at <= view.now_us for at in coming])
         self._save(view, evictions)
         wakes = [at for at in (*coming, *self._saving_until_us.values()) if at > view.now_us]
-        return Partition(
-            tuple(self._beside(view, grants, evictions)), tuple(evictions), wake_us=min(wakes, default=None)
-        )
+        beside = self._beside(view, grants, evictions)
+        return Partition(tuple(beside), tuple(evictions), min(wakes, default=None))
 
     def notes(self) -> tuple[str, ...]:
         """How often a kernel waited as no block of it fitted an SM beside the others, and whether counters lacked."""
