@@ -35,21 +35,14 @@ LEAST_SLOWED = 1.02  # what counts as slowed [D]
 
 @dataclass(frozen=True)
 class Slowed:
-    """A kernel as it ran beside others; times in us.
+    """A kernel as it ran beside others; times in us."""
 
-    Attributes:
-        run: when it ran.
-        isolated_us: its time on the whole GPU by itself, launch included.
-        took_us: from when it could start to its end.
-        by_us: what made the difference: ``no room``, or the resource that bound it while it shared SMs and memory.
-        beside: names of kernels that ran while it did, the longest beside it first.
-    """
-
-    run: KernelRun
-    isolated_us: float
-    took_us: float
+    run: KernelRun  # when it ran
+    isolated_us: float  # its time on the whole GPU by itself, launch included
+    took_us: float  # from when it could start to its end
+    # what made the difference: ``no room``, or the resource that bound it while it shared SMs and memory
     by_us: Mapping[str, float]
-    beside: tuple[str, ...]
+    beside: tuple[str, ...]  # names of kernels that ran while it did, the longest beside it first
 
     @property
     def slowdown(self) -> float:
@@ -66,20 +59,13 @@ class Slowed:
 
 @dataclass(frozen=True)
 class Group:
-    """Kernels of one name, or of one operator.
+    """Kernels of one name, or of one operator."""
 
-    Attributes:
-        name: what they share.
-        launches: how many.
-        isolated_us, took_us: of all together.
-        by_us: as of `Slowed`, of all together, the most first.
-    """
-
-    name: str
-    launches: int
-    isolated_us: float
+    name: str  # what they share
+    launches: int  # how many
+    isolated_us: float  # of all together, as are the next
     took_us: float
-    by_us: Mapping[str, float]
+    by_us: Mapping[str, float]  # as of `Slowed`, the most first
 
     @property
     def slowdown(self) -> float:
@@ -89,24 +75,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the kernels of a trace took as long as they did.
+    """Why the kernels of a trace took as long as they did."""
 
-    Attributes:
-        trace: what ran.
-        gpu: where.
-        makespan_us: of the streams as plain CUDA streams.
-        kernels: all, in the order in which they started.
-        by_name, by_operator: the same, together, what overlapping cost most first.
-        arrangements: makespan of other policies, us, the shortest first.
-    """
-
-    trace: Trace
-    gpu: GPU
-    makespan_us: float
-    kernels: tuple[Slowed, ...]
-    by_name: tuple[Group, ...]
+    trace: Trace  # what ran
+    gpu: GPU  # where
+    makespan_us: float  # of the streams as plain CUDA streams
+    kernels: tuple[Slowed, ...]  # all, in the order in which they started
+    by_name: tuple[Group, ...]  # the same, together, what overlapping cost most first
     by_operator: tuple[Group, ...]
-    arrangements: Mapping[str, float]
+    arrangements: Mapping[str, float]  # makespan of other policies, us, the shortest first
 
     @property
     def cost_us(self) -> dict[str, float]:

@@ -30,21 +30,13 @@ def is_less(some_us: float, other_us: float) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that was replayed.
+    """A plan that was replayed."""
 
-    Attributes:
-        plan: the plan, its streams in the start order with the least makespan.
-        makespan_us: makespan in that order, which is the replay of the plan as a trace.
-        memory_bytes: the most that its workspaces can hold at once.
-        ends_us: when each of its streams ended, in that order.
-        starts_us: makespan in each start order that was replayed.
-    """
-
-    plan: Plan
-    makespan_us: float
-    memory_bytes: int
-    ends_us: tuple[float, ...]
-    starts_us: tuple[float, ...]
+    plan: Plan  # its streams in the start order with the least makespan
+    makespan_us: float  # in that order, which is the replay of the plan as a trace
+    memory_bytes: int  # the most that its workspaces can hold at once
+    ends_us: tuple[float, ...]  # when each of its streams ended, in that order
+    starts_us: tuple[float, ...]  # makespan in each start order that was replayed
 
     @property
     def expected_us(self) -> float:

@@ -76,19 +76,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The complementary pairs of a trace.
+    """The complementary pairs of a trace."""
 
-    Attributes:
-        trace: its name.
-        gpu: name of the GPU.
-        independent: pairs of convolutions of which neither waits for the other.
-        cases: those of them with algorithms that complement one another, the fastest against
-            one after the other with the fastest algorithms first.
-    """
-
-    trace: str
-    gpu: str
-    independent: int
+    trace: str  # its name
+    gpu: str  # its name
+    independent: int  # pairs of convolutions of which neither waits for the other
+    # those of them with algorithms that complement one another; first the fastest over the fastest ones in a row
     cases: tuple[Case, ...]
 
 

@@ -127,17 +127,11 @@ def _policy_class(item: object, place: str) -> type[Policy]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spec:
-    """A policy as text gives it: ``NAME[:key=value,…]``, read once.
+    """A policy as text gives it: ``NAME[:key=value,…]``, read once."""
 
-    Attributes:
-        text: as given.
-        policy: the class that it names.
-        arguments: its parameters.
-    """
-
-    text: str
-    policy: type[Policy]
-    arguments: dict[str, object]
+    text: str  # as given
+    policy: type[Policy]  # the class that it names
+    arguments: dict[str, object]  # its parameters
 
     def make(self) -> Policy:
         """A fresh policy, for one replay.

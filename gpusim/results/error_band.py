@@ -61,10 +61,6 @@ SHARING = {  # experiment: how its kernels have the GPU
     "sm_curve": "on a part of the SMs",
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
-    "programs_serial": "in streams",
-    "programs_streams": "in streams",
-    "programs_sm_curve": "on a part of the SMs",
-    "programs_green": "on a part of the SMs",
 }
 TITLES = {  # of the experiments, as people read them
     "modules_serial": "branches one by one",
@@ -85,6 +81,7 @@ OF_PROGRAMS = {  # the experiment of whole programs that shared the GPU as one o
     "sm_curve": "programs_sm_curve",
     "green": "programs_green",
 }
+SHARING |= {of_programs: SHARING[of_calls] for of_calls, of_programs in OF_PROGRAMS.items()}
 FEWEST_KERNELS = 40  # of a stream, from which on it is a whole program: the models that were measured have 48 to 386
 CLASSES = {  # resource that binds a kernel: what was counted of it
     "issue": ("issue_cycles", "alu_cycles", "fma_cycles"),
@@ -135,17 +132,11 @@ class HowWrong(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Properties of the work that decide whether a comparable case was measured.
+    """Properties of the work that decide whether a comparable case was measured."""
 
-    Attributes:
-        call_us: mean time of a library call (an operation), its kernels' recorded durations summed.
-        kinds: what binds its kernels, as `kind_of` says.
-        bound: what binds the kernels that take most of the time.
-    """
-
-    call_us: float
-    kinds: frozenset[str]
-    bound: str = ""
+    call_us: float  # mean time of a library call (an operation), its kernels' recorded durations summed
+    kinds: frozenset[str]  # what binds its kernels, as `kind_of` says
+    bound: str = ""  # what binds the kernels that take most of the time
 
 
 def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], gpu: GPU) -> Calls:

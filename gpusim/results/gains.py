@@ -32,22 +32,15 @@ PARTS = ("gaps", "tails", "waiting", "sharing", "rate")
 
 @dataclass(frozen=True)
 class SMTime:
-    """Time of the SMs of one replay by state. Times are means over the SMs, us, and add up to the makespan.
+    """Time of the SMs of one replay by state. Times are means over the SMs, us, and add up to the makespan."""
 
-    Attributes:
-        gaps_us, tails_us, waiting_us, busy_us: as the module says; busy is sharing and rate together.
-        launches: all of them.
-        on_sm: of each SM, when it held blocks, by start, and of which of the launches.
-        sharing: launches of which blocks were ever on an SM together with another's.
-    """
-
-    gaps_us: float
+    gaps_us: float  # as the module says, as the next two
     tails_us: float
     waiting_us: float
-    busy_us: float
-    launches: list[LaunchKey]
-    on_sm: list[tuple[Times, Indices]]
-    sharing: frozenset[LaunchKey]
+    busy_us: float  # sharing and rate together
+    launches: list[LaunchKey]  # all of them
+    on_sm: list[tuple[Times, Indices]]  # of each SM, when it held blocks, by start, and of which of the launches
+    sharing: frozenset[LaunchKey]  # launches of which blocks were ever on an SM together with another's
 
     def busy_with_us(self, launches: frozenset[LaunchKey]) -> float:
         """Time that SMs held blocks of some launches, mean over the SMs."""

@@ -25,6 +25,7 @@ from gpusim.sweeps.compute import FIGURES, MAY_BE_UNKNOWN, Outcome
 
 Label = str | int | float
 Cell = str | float  # empty where there is none
+Kind = type | tuple[type, ...]
 TableRow = tuple[Sequence[Label], str, Outcome]  # labels, identity and what came of the point
 OUTCOME = (*FIGURES, "division", "error")
 IDENTITY = "identity"
@@ -66,7 +67,7 @@ class Table:
             InputError: the file is there and is no table of a sweep, or no longer as a sweep wrote it.
         """
         rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
-        return rows + (_rows(self._journal, "line", 2, read_rows(self._journal)) if self._journal.exists() else [])
+        return rows + (_rows(self._journal, "line", 2, read_rows(self._journal), str) if self._journal.exists() else [])
 
     def strange_rows(self, held: Sequence[KnownRow], rows: Iterable[Sequence[Label]]) -> int:
         """How many rows are held, if none of them is of these points, by any version of the model; else 0."""
@@ -228,12 +229,13 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         raise InputError(path, "", f"is no table of a sweep ({error})", UNEDITED) from None
 
 
-def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]]) -> list[KnownRow]:
-    """Rows that hold texts and numbers."""
+def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[KnownRow]:
+    """Rows that hold text and, as a type, numbers."""
     found = []
     for n, row in enumerate(rows, first):
         try:
-            found.append(_known_row(path, f"{what} {n}", {name: _cell(name, cell) for name, cell in row.items()}))
+            cells = {name: _cell(name, cell, number) for name, cell in row.items()}
+            found.append(_known_row(path, f"{what} {n}", cells))
         except InputError:
             raise
         except (TypeError, ValueError):
@@ -241,14 +243,12 @@ def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]
     return found
 
 
-def _cell(name: str, cell: object) -> Cell:
+def _cell(name: str, cell: object, number: Kind) -> Cell:
     if cell is None or cell == "":
         return ""
-    if name not in TEXTS:
-        return float(str(cell))
-    if not isinstance(cell, str):
-        raise TypeError(f"{name} is no text")
-    return cell
+    if not isinstance(cell, str if name in TEXTS else number):
+        raise TypeError(f"{name} is of another type")
+    return str(cell) if name in TEXTS else float(str(cell))
 
 
 # ---- Parquet
@@ -277,4 +277,4 @@ def _parquet_rows(path: Path) -> list[KnownRow]:
         rows = table.to_pylist()
     except (OSError, ValueError, ArrowException):
         raise InputError(path, "", "is no table of a sweep", NO_TABLE) from None
-    return _rows(path, "row", 1, rows)
+    return _rows(path, "row", 1, rows, (int, float))
