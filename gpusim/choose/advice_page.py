@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
-from gpusim.common.tables import Column, number, picked, print_left_out, print_line, print_table, shortened
+from gpusim.choose.settings import Mechanism
+from gpusim.common.tables import (
+    Column,
+    grouped,
+    number,
+    numbers,
+    picked,
+    print_left_out,
+    print_line,
+    print_table,
+    shortened,
+)
 from gpusim.model.contention import UNKNOWN
 from gpusim.results.runs import BOUND_TITLES
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
@@ -14,15 +25,7 @@ from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKERS = {
-    "in turn": "X",
-    "streams": "o",
-    "priority": "^",
-    "SM split": "s",
-    "MPS": "D",
-    "MIG": "P",
-    "time slices": "v",
-}
+MARKERS = dict(zip(get_args(Mechanism), "Xo^sDPv", strict=True))
 FIRST_SHOWN = 12  # rows of the table
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
 
@@ -71,8 +74,8 @@ def print_advice(advice: Advice) -> None:
     if advice.assumption:
         print_line(f"Note: {advice.assumption}.")
     print()
-    columns = [Column("share by"), Column("setting"), Column("makespan µs", right=True), Column("STP", right=True)]
-    columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
+    slowed = (f"{name} slowed" for name in programs)
+    columns = [Column("share by"), Column("setting"), *numbers("makespan µs", "STP", *slowed, "model error")]
     columns += [Column("targets")] * bool(advice.targets) + [Column("notes")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
     print_left_out(len(advice.choices) - len(_shown(advice)))
@@ -146,13 +149,8 @@ def _most_wanted(bound_us: Mapping[str, Mapping[str, float]]) -> str:
 
 def _shown(advice: Advice) -> list[Choice]:
     """The first of all choices, and the best of each mechanism."""
-    shown = list(advice.choices[:FIRST_SHOWN])
-    seen = {one.setting.mechanism for one in shown}
-    for one in advice.choices[FIRST_SHOWN:]:
-        if one.setting.mechanism not in seen:
-            seen.add(one.setting.mechanism)
-            shown.append(one)
-    return shown
+    best = {one.setting.mechanism: one for one in reversed(advice.choices)}.values()
+    return [one for at, one in enumerate(advice.choices) if at < FIRST_SHOWN or one in best]
 
 
 def _cells(advice: Advice, one: Choice) -> list[str]:

@@ -17,6 +17,7 @@ from gpusim.choose.interference import contended
 from gpusim.common.tables import grouped, picked, short_name
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
+from gpusim.trace.edit import with_operations
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Kernel, Operation
 
@@ -87,10 +88,7 @@ def isolated(trace: Trace, found: Iterable[Overlapped]) -> Trace:
         changed = {} if us is None else {"kernel": launch.model_copy(update={"duration_us": us})}
         return operation.model_copy(update=changed)
 
-    streams = [
-        stream.model_copy(update={"operations": tuple(map(alone, stream.operations))}) for stream in trace.streams
-    ]
-    return trace.model_copy(update={"streams": tuple(streams)})
+    return with_operations(trace, alone)
 
 
 def _models(trace: Trace, session: Session) -> dict[Kind, KernelModel]:

@@ -47,15 +47,7 @@ TIME_STEPS = 1600  # columns of the picture of the SMs
 LEAST_SHOWN_PERCENT = 0.2  # of a stack: less cannot be seen
 STEPS_OF_BIN = 8  # into which a bin of use is cut to tell whose warps are on an SM
 MOST_LANES = 12  # rows of that picture for one SM: 1, 2, 3, 4, 6 or 12 streams on it get equal parts
-USE_TITLES = {
-    "registers": "registers",
-    "shared_memory": "shared memory",
-    "threads": "threads",
-    "block_slots": "block slots",
-    "issue_slots": "issue slots",
-    "dram": "DRAM bandwidth",
-    "l2": "L2 bandwidth",
-}
+USE_TITLES = {use: use.replace("_", " ") for use in USES} | {"dram": "DRAM bandwidth", "l2": "L2 bandwidth"}
 NAME_SHARE = 0.4  # of a picture's width that names of policies may take
 ERROR_KNOWN, ERROR_UNKNOWN = "model error measured", "not validated"
 RUNNING, WAITING, IDLE_SM, OTHER = "running", "ready, waiting", "idle SM", "copy or host work"

@@ -16,16 +16,8 @@ if TYPE_CHECKING:
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram", "l2")
 BOUND_TITLES = {  # of what binds a kernel, as people read it
-    "issue": "issue slots",
-    "alu": "ALU",
-    "fma": "FMA",
-    "tensor": "tensor cores",
-    "lsu": "LSU",
-    "l1": "L1",
-    "latency": "latency",
-    "l2": "L2",
-    "dram": "DRAM",
-    "unknown": "unknown",
+    **{"issue": "issue slots", "tensor": "tensor cores", "latency": "latency", "unknown": "unknown"},
+    **{name: name.upper() for name in ("alu", "fma", "lsu", "l1", "l2", "dram")},
 }
 LIMITS = (  # to which a policy can hold a kernel
     "SMs",  # only some of them
