@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
 from gpusim.choose.settings import Mechanism
-from gpusim.common.tables import (
-    Column,
-    grouped,
-    number,
-    numbers,
-    picked,
-    print_left_out,
-    print_line,
-    print_table,
-    shortened,
-)
+from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
 from gpusim.results.runs import BOUND_TITLES
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled

@@ -22,15 +22,7 @@ from gpusim.results.style import (
     style,
 )
 from gpusim.sweeps.run import Swept
-from gpusim.sweeps.summary import (
-    SweptRow,
-    against,
-    grouped,
-    mean_and_interval,
-    policy_summaries,
-    rows,
-    values,
-)
+from gpusim.sweeps.summary import SweptRow, against, grouped, mean_and_interval, policy_summaries, rows, values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
