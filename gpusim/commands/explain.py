@@ -8,6 +8,7 @@ from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import gpusim
 from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, trace_and_session
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
@@ -65,10 +66,9 @@ def run(args: argparse.Namespace) -> None:
 def _is_profile(path: str) -> bool:
     """Whether a file is a profile, and no trace."""
     from gpusim.io.importing import detect
-    from gpusim.trace.file import load_trace
 
     try:
-        load_trace(path)
+        gpusim.load_trace(path)
     except InputError:
         try:
             return detect(Path(path)) in ("kineto", "nsys", "nvprof")
@@ -81,14 +81,13 @@ def _explain_profile(args: argparse.Namespace) -> None:
     """Explains the overlaps of kernels in the recording."""
     from gpusim.choose.explain import AS_RECORDED, arrangements_json, operator_of, other_arrangements
     from gpusim.choose.recorded import Recorded, as_json, isolated, overlapped
-    from gpusim.io.importing import activities_of, import_profile
+    from gpusim.io.importing import activities_of
     from gpusim.io.timeline import KernelRun
-    from gpusim.session import Session
 
     path = Path(args.traces[0])
     name = args.gpu or args.recorded_on  # of a profile both are the GPU that it was recorded on
     gpu = None if name is None else gpu_from(name)
-    trace = import_profile(path, gpu=gpu).trace
+    trace = gpusim.import_profile(path, gpu=gpu).trace
     kernels = [
         Recorded(
             (one.work.name, one.work.grid, one.work.block),
@@ -100,7 +99,7 @@ def _explain_profile(args: argparse.Namespace) -> None:
         for one in activities_of(path)
         if isinstance(one.work, KernelRun)
     ]
-    session = Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
+    session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
     found = overlapped(kernels, trace, session)
     if not found:
         raise InputError(path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side")

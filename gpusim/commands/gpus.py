@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gpusim
 from gpusim.commands.arguments import given, gpu_from, json_flag, whole
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import path_of, require_output, write_text
 from gpusim.common.tables import Column, counted, number, print_json, print_line, print_rows, print_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpusim.hardware.gpu import GPU
 
 TITLE = "The GPUs that ship: peak FP32 TFLOP/s at the boost clock, peak bandwidth and GiB of memory"
 PARTS = ("limits", "model", "host")
@@ -39,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints a row, or an object with every value, for each GPU; or all of one."""
-    from gpusim.hardware.gpu import gpu_names, load_gpu
+    from gpusim.hardware.gpu import gpu_names
 
     if args.gpu == "new":
         return _new(args)
@@ -47,13 +44,13 @@ def run(args: argparse.Namespace) -> None:
     if extra:
         raise InputError(None, extra[0], "is given without new", "gpusim gpus new --from-profile FILE")
     one = None if args.gpu is None else gpu_from(args.gpu, "NAME")
-    gpus = [load_gpu(name) for name in gpu_names()] if one is None else [one]
+    gpus = [gpusim.load_gpu(name) for name in gpu_names()] if one is None else [one]
     if args.json:
         print_json(_values(one) if one is not None else [_values(gpu) for gpu in gpus])
     elif one is not None:
         _print_whole(one)
     else:
-        columns: list[tuple[Column, Callable[[GPU], str]]] = [
+        columns: list[tuple[Column, Callable[[gpusim.GPU], str]]] = [
             (Column("name"), lambda gpu: gpu.name),
             (Column("GPU", narrow="break"), lambda gpu: gpu.title.removeprefix("NVIDIA ")),
             (Column("cc"), lambda gpu: gpu.compute_capability),
@@ -69,7 +66,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _new(args: argparse.Namespace) -> None:
     """Writes the file of the GPU that a profile describes, and says what it does not know."""
-    from gpusim.hardware.gpu import load_gpu
     from gpusim.io.new_gpu import described, gpu_file, name_of, require_new_name
 
     if args.from_profile is None:
@@ -82,7 +78,7 @@ def _new(args: argparse.Namespace) -> None:
     require_new_name(out.stem)
     require_output(out, [path])
     write_text(out, gpu_file(found, path))
-    gpu = load_gpu(out)
+    gpu = gpusim.load_gpu(out)
     print_line(f"{out}: {gpu.title}, {gpu.sm_count} SMs, compute capability {gpu.compute_capability}")
     doubtful = [name for name in gpu.unverified if "." not in name]
     if doubtful:
@@ -94,7 +90,7 @@ def _new(args: argparse.Namespace) -> None:
     )
 
 
-def _values(gpu: GPU) -> dict[str, Any]:
+def _values(gpu: gpusim.GPU) -> dict[str, Any]:
     """Every value of a GPU."""
     plain = [column.name for column in fields(gpu) if column.name not in (*PARTS, "unverified")]
     return (
@@ -105,7 +101,7 @@ def _values(gpu: GPU) -> dict[str, Any]:
     )
 
 
-def _print_whole(gpu: GPU) -> None:
+def _print_whole(gpu: gpusim.GPU) -> None:
     values = _values(gpu)
     print_line(f"{gpu.name}: {gpu.title}")
     parts = {part: values.pop(part) for part in PARTS}

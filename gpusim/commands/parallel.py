@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import gpusim
 from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
 from gpusim.common.tables import Column, number, numbers, print_json, print_line, print_table
 
@@ -78,11 +79,9 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
         return measured_times(net, gpu.name)
     if path.endswith((".csv", ".csv.gz")):
         return read_times(path, net, gpu.name)
-    from gpusim.session import Session
-
     trace = trace_from([path])
     with told_with([path]):
-        return traced_times(net, trace, Session(gpu).operations_us(trace), gpu.name)
+        return traced_times(net, trace, gpusim.Session(gpu).operations_us(trace), gpu.name)
 
 
 def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: bool) -> list[Projection | Impossible]:

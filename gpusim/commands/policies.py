@@ -8,14 +8,12 @@ import shutil
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gpusim
 from gpusim.commands.arguments import json_flag
 from gpusim.common.errors import one_line
 from gpusim.common.tables import print_json, print_line, shortened
-
-if TYPE_CHECKING:
-    from gpusim.policies.interface import Policy
 
 MOST_COLUMNS = 120
 LINE = 80  # characters of a line in the list
@@ -83,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         _print_families(policies())
 
 
-def _print_families(known: Mapping[str, type[Policy]]) -> None:
+def _print_families(known: Mapping[str, type[gpusim.Policy]]) -> None:
     """Prints one line for each policy, by family; those of installed packages last."""
     shipped = {name for lines in FAMILIES.values() for name in lines}
     others = {name: SOURCE.sub("", policy.summary) for name, policy in known.items() if name not in shipped}
@@ -97,7 +95,7 @@ def _print_families(known: Mapping[str, type[Policy]]) -> None:
     print_line("gpusim policies NAME: parameters, source, validation and an example.")
 
 
-def _plain(name: str, policy: type[Policy]) -> dict[str, Any]:
+def _plain(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
     from gpusim.policies.registry import parameters_of
 
     parameters = [asdict(parameter) for parameter in parameters_of(policy)]
@@ -105,7 +103,7 @@ def _plain(name: str, policy: type[Policy]) -> dict[str, Any]:
     return {"name": name, "summary": summary, "validated_as": list(policy.validated_as), "parameters": parameters}
 
 
-def _whole(name: str, policy: type[Policy]) -> dict[str, Any]:
+def _whole(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
     """All that is known of a policy: the errors are the least and most (%) of each experiment, by GPU."""
     from gpusim.results.error_band import measured_errors
 

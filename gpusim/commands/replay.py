@@ -6,8 +6,8 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import gpusim
 from gpusim.commands.arguments import (
     DETAILS,
     arrivals_argument,
@@ -23,9 +23,6 @@ from gpusim.common.files import require_new_folder, require_output
 from gpusim.common.progress import Step, named_steps
 from gpusim.common.tables import print_json
 from gpusim.results.metrics import DEFAULT_POLICIES
-
-if TYPE_CHECKING:
-    from gpusim.results.comparison import Comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +132,7 @@ def command_of(args: argparse.Namespace) -> str:
     return shlex.join([*words, *["--restart"] * args.restart])
 
 
-def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
+def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> gpusim.Comparison:
     """Read the traces and replay them under the policies that the arguments of `add_replay_arguments` name.
 
     Placements and the contents of each SM are kept on demand, unless the trace is too large to show them.

@@ -6,16 +6,12 @@ import argparse
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
+import gpusim
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.tables import counted, print_json, print_line
-
-if TYPE_CHECKING:
-    from gpusim.hardware.gpu import GPU
-    from gpusim.trace.format import Trace
 
 MOST_FAULTS = 20  # of one trace that `check` tells
 
@@ -127,17 +123,16 @@ def _check(paths: list[str]) -> int:
     return status
 
 
-def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
+def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
     from gpusim.commands.trace_page import launch_occupancy
-    from gpusim.hardware.gpu import load_gpu
     from gpusim.io.products import same_gpu
 
     gpu = _own_gpu(trace)
     meant = same_gpu(trace.device) if gpu is None else None
     if meant is not None:
         yield InputError(path, "device", f"is {quote(trace.device)}", f"{meant}, its name in `gpusim gpus`")
-    gpu = load_gpu(meant) if meant is not None else gpu
+    gpu = gpusim.load_gpu(meant) if meant is not None else gpu
     if gpu is None:
         return
     for s, stream in enumerate(trace.streams):
@@ -150,13 +145,13 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 
-def _size(trace: Trace) -> str:
+def _size(trace: gpusim.Trace) -> str:
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     return f"{counted(len(trace.streams), 'stream')}, {counted(operations, 'operation')}, {counted(kernels, 'kernel')}"
 
 
-def _own_gpu(trace: Trace) -> GPU | None:
-    from gpusim.hardware.gpu import gpu_names, load_gpu
+def _own_gpu(trace: gpusim.Trace) -> gpusim.GPU | None:
+    from gpusim.hardware.gpu import gpu_names
 
-    return load_gpu(trace.device) if trace.device in gpu_names() else None
+    return gpusim.load_gpu(trace.device) if trace.device in gpu_names() else None
