@@ -16,7 +16,7 @@ from functools import cached_property
 from math import fsum, inf, sqrt
 from os import PathLike
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.cores import in_order
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Objective = Literal["makespan", "stp", "antt"]
-OBJECTIVES: tuple[Objective, ...] = ("makespan", "stp", "antt")
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.03  # of two settings of the same programs, relative: least regret on the H200 pairs of experiments/advise [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
@@ -357,33 +357,31 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)
-    shares: Mapping[str, float | None] = dict.fromkeys(SHARING)
+    shares: dict[str, Any] = dict.fromkeys(SHARING)
     makespan_us = once.makespan_us
     served = _Served()
     if _has_arrivals(trace):
         served = _served(trace, session, way, once)
         slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
         latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
-        shares = {**shares, "antt": fmean(slowdown.values())}
+        shares["antt"] = fmean(slowdown.values())
         makespan_us = served.makespan_us
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
-        shares = sharing({name: alone / makespan_us for name, alone in alone_us.items()})
+        shares |= sharing({name: alone / makespan_us for name, alone in alone_us.items()})
         slowdown = {name: makespan_us / alone for name, alone in alone_us.items()}
         latency = dict.fromkeys(alone_us, makespan_us)
     else:
         progress = dict.fromkeys(alone_us, 0.0)
         with suppress(Starved):
             progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
-            shares = sharing(progress)
+            shares |= sharing(progress)
         slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
         latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
     return Choice(
         setting=way,
         makespan_us=makespan_us,
-        stp=shares["stp"],
-        antt=shares["antt"],
-        fairness=shares["fairness"],
+        **shares,
         slowdown=slowdown,
         latency_us=latency,
         bound_us=_bound_us(once),
@@ -467,28 +465,20 @@ def _advice(
     def misses(one: Choice) -> float:
         return max((target.over(one) for target in targets), default=1.0)
 
-    ordered = sorted(
-        choices,
-        key=lambda one: (
-            bool(one.refuted),
-            misses(one) > 1.0,
-            one.cost(objective),
-            EFFORT.index(one.setting.mechanism),
-        ),
-    )
+    def effort(one: Choice) -> int:
+        return EFFORT.index(one.setting.mechanism)
+
+    ordered = sorted(choices, key=lambda one: (bool(one.refuted), misses(one) > 1.0, one.cost(objective), effort(one)))
     keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
     if not keeping:
         closest = min((one for one in ordered if not one.refuted), key=misses)
         worst = max(targets, key=lambda target: target.over(closest))
-        reached = (
-            f"x{closest.slowdown[worst.program]:.3g}"
-            if worst.slowdown is not None
-            else f"{closest.latency_us[worst.program]:g}us"
-        )
-        raise InputError(
-            None, "--slo", f"no setting keeps {worst}", f"{worst.program}={reached} or more, as {closest.setting} gives"
-        )
+        reached = f"{closest.latency_us[worst.program]:g}us"
+        if worst.slowdown is not None:
+            reached = f"x{closest.slowdown[worst.program]:.3g}"
+        expected = f"{worst.program}={reached} or more, as {closest.setting} gives"
+        raise InputError(None, "--slo", f"no setting keeps {worst}", expected)
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]
-    best = min(tied, key=lambda one: (EFFORT.index(one.setting.mechanism), one.cost(objective)))
+    best = min(tied, key=lambda one: (effort(one), one.cost(objective)))
     return Advice(trace, gpu, objective, targets, tuple(ordered), best)

@@ -181,26 +181,19 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
     columns += [*numbers(*titles, "model error"), Column("Pareto-optimal")]
     cells = []
     for one in summaries:
-        low_high = one.speedup_interval
         name, parameters = named[one.policy]
-        error = one.model_error_percent
-        cells.append(
-            [
-                one.gpu,
-                *(f"{one.values[name]:,}" for name in varied),
-                name,
-                *(parameters.get(key, "") for key in keys),
-                f"{one.points:,}",
-                number(one.speedup, 3) + "x",
-                "" if low_high is None else f"{number(low_high[0], 3)}–{number(low_high[1], 3)}",
-                number(one.largest_slowdown, 2) + "x",
-                *(number(value, 3) for value in (one.stp, one.fairness) if value is not None),
-                _behind(one.behind),
-                f"{one.best:,}",
-                "unknown" if error is None else f"±{number(error)} %",
-                "yes" if one.undominated else "",
-            ]
-        )
+        given = [*(f"{one.values[name]:,}" for name in varied), name, *(parameters.get(key, "") for key in keys)]
+        interval = [number(bound, 3) for bound in one.speedup_interval or ()]
+        shared = [number(value, 3) for value in (one.stp, one.fairness) if value is not None]
+        error = "unknown" if one.model_error_percent is None else f"±{number(one.model_error_percent)} %"
+        mine = [
+            f"{one.points:,}",
+            f"{number(one.speedup, 3)}x",
+            "–".join(interval),
+            f"{number(one.largest_slowdown, 2)}x",
+        ]
+        rank = [_behind(one.behind), f"{one.best:,}", error, "yes" if one.undominated else ""]
+        cells.append([one.gpu, *given, *mine, *shared, *rank])
     told = [at for at in range(len(columns)) if any(row[at] for row in cells)]  # of few points there is no interval
     return [columns[at] for at in told], [[row[at] for at in told] for row in cells]
 

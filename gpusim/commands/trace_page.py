@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from typing import Any
 
 from gpusim import occupancy
-from gpusim.common.tables import Column, grouped, number, numbers, print_line, print_table, told_apart
+from gpusim.common.tables import Column, grouped, number, numbers, picked, print_line, print_table, told_apart
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, KernelLaunch
@@ -31,9 +31,7 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
     return {
         "version": JSON_VERSION,
         "trace": trace.name,
-        "device": trace.device,
-        "stands_for": trace.stands_for,
-        "order": trace.order,
+        **picked(trace, "device", "stands_for", "order"),
         "notes": trace.notes.splitlines(),
         "gpu": None if gpu is None else gpu.name,
         "programs": [
@@ -129,18 +127,9 @@ def _show_streams(trace: Trace, known: Sequence[Mapping[str, Any]]) -> None:
     rows = []
     for stream, of in zip(trace.streams, known, strict=True):
         copied = sum(operation.bytes for operation in stream.operations if isinstance(operation, Copy))
-        rows.append(
-            (
-                stream.name,
-                str(of["operations"]),
-                str(of["launches"]),
-                number(of["kernels_us"]),
-                _moved_mb([launch for operation in stream.operations for launch in operation.launches()]),
-                number(copied / 1e6),
-                str(of["waits"]),
-                str(of["estimated"]),
-            )
-        )
+        moved = _moved_mb([launch for operation in stream.operations for launch in operation.launches()])
+        counts = (str(of["operations"]), str(of["launches"]), number(of["kernels_us"]), moved, number(copied / 1e6))
+        rows.append((stream.name, *counts, str(of["waits"]), str(of["estimated"])))
     titles = ("operations", "kernels", "kernels µs", "DRAM MB", "copied MB", "waits", "estimated")
     print_table([Column("stream", narrow="break"), *numbers(*titles)], rows)
 
