@@ -13,6 +13,7 @@ from itertools import groupby
 from math import fsum, gcd
 
 from gpusim.choose.alternatives import fits
+from gpusim.common.tables import grouped
 from gpusim.model.context import with_cold_caches
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -68,12 +69,8 @@ def front(batch: int, parts: Sequence[Part]) -> list[Division]:
     """
     found: list[Division] = []
     for limit in sorted({part.workspace_bytes for part in parts}):
-        fastest: dict[int, Part] = {}
-        for part in parts:
-            known = fastest.get(part.batch)
-            if part.workspace_bytes <= limit and (known is None or part.us < known.us):
-                fastest[part.batch] = part
-        division = _fastest(batch, list(fastest.values()))
+        able = grouped((part for part in parts if part.workspace_bytes <= limit), lambda part: part.batch)
+        division = _fastest(batch, [min(of, key=lambda part: part.us) for of in able.values()])
         if division is not None and (not found or division.us < found[-1].us):
             found.append(division)
     return found

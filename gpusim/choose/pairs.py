@@ -147,11 +147,9 @@ def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: S
     fast = fastest(judge.work, bounds)
     ranked = []
     for algorithms in found:
-        together = min(
-            (judge.replayed(plan) for plan in _side_by_side(a, b, algorithms)), key=lambda one: one.makespan_us
-        )
+        together = [judge.replayed(plan) for plan in _side_by_side(a, b, algorithms)]
         serial = judge.replayed(Plan(((a, b),), algorithms))
-        ranked.append((together, serial))
+        ranked.append((min(together, key=lambda one: one.makespan_us), serial))
     best, serial = min(ranked, key=lambda one: one[0].makespan_us)
     chosen = best.plan.algorithms
     return Case(

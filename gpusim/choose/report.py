@@ -9,7 +9,7 @@ from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.judge import Candidate, gain_percent
-from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
+from gpusim.choose.plan import STREAMS, Work, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import NAMES, complements, contended, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import (
@@ -162,7 +162,7 @@ def print_selection(selection: Selection) -> None:
     work, result = selection.work, replayed(selection)
     print_line(
         f"{work.trace.name} on {selection.gpu.name} ({selection.gpu.title}): "
-        f"{counted(len(work.operations), 'operation')}, {_choices(selection)}"
+        f"{counted(len(work.operations), 'operation')}, {_choices(work)}"
     )
     for line in _summary(selection, result):
         print_line(line)
@@ -180,8 +180,7 @@ def print_selection(selection: Selection) -> None:
     print_table(*_frontier_table(selection))
 
 
-def _choices(selection: Selection) -> str:
-    work = selection.work
+def _choices(work: Work) -> str:
     algorithms, divisions = (sum(map(len, found.values())) for found in (work.algorithms, work.divisions))
     divided = f", {counted(divisions, 'division')} of the batch among them" if work.divisions else ""
     return f"{counted(len(work.algorithms), 'convolution')} with {counted(algorithms, 'algorithm')}{divided}"
@@ -192,7 +191,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
     beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
-    held = f"{_memory(selection, best)} of workspaces that may be live at once"
+    held = f"{_size(known_memory_bytes(selection, best))} of workspaces that may be live at once"
     if unknown := unknown_workspaces(selection.work, best.plan):
         held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
     searched = "all plans looked at" if selection.complete else f"best of {selection.replays} plans replayed"
@@ -302,7 +301,7 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
             number(min(one.starts_us)),
             number(max(one.starts_us)),
             f"{speedup(one.expected_us, best):.3f}x",
-            _memory(selection, one),
+            _size(known_memory_bytes(selection, one)),
             _sharing(one),
         ]
         for name, one in named
@@ -317,16 +316,16 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.expected_us
     rows = [
-        [_memory(selection, one), number(one.expected_us), f"{speedup(one.expected_us, best):.3f}x", _sharing(one)]
+        [
+            _size(known_memory_bytes(selection, one)),
+            number(one.expected_us),
+            f"{speedup(one.expected_us, best):.3f}x",
+            _sharing(one),
+        ]
         for one in selection.frontier
     ]
     columns = [*numbers("memory", "expected µs", "over this plan"), Column("sharing")]
     return columns, rows, "Memory against time: no plan that was replayed beats these in both"
-
-
-def _memory(selection: Selection, candidate: Candidate) -> str:
-    """Return the largest total workspace of concurrent operations of a plan, in words."""
-    return _size(known_memory_bytes(selection, candidate))
 
 
 def _size(size: int | None) -> str:
@@ -346,8 +345,8 @@ def _size(size: int | None) -> str:
 def frontier_figure(selection: Selection) -> Figure:
     """Plot of makespan over memory: the Pareto frontier, the baselines of known memory, and the lower bound."""
     front, others = (
-        [one for one in plans if known_memory_bytes(selection, one) is not None]
-        for plans in (selection.frontier, [one for _, one in selection.baselines])
+        [one for one in plans if not unknown_workspaces(selection.work, one.plan)]
+        for plans in (selection.frontier, dict(selection.baselines).values())
     )
     with new_figure(2.7) as figure:
         axes = figure.subplots()

@@ -164,27 +164,15 @@ def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[
         for i in lacking:
             missing[i] = min(counts[i] - held[i], waiting[i])
             waiting[i] -= missing[i]
-        keep = _kept(held, missing, counts, needs, room, fit)
+        keep = list(held)
+        while not fit([have + lack for have, lack in zip(keep, missing, strict=True)]):
+            above = [i for i, have in enumerate(keep) if have > counts[i]]
+            if not above:
+                break
+            keep[max(above, key=lambda i: (dominant_share(needs[i], room, keep[i]), -i))] -= 1
         found.extend(
             Eviction(kernel.id, sm, have - kept, context_us(kernel, view.gpu))
             for kernel, have, kept in zip(kernels, held, keep, strict=True)
             if kept < have
         )
     return found
-
-
-def _kept(
-    held: Sequence[int],
-    missing: Sequence[int],
-    counts: Sequence[int],
-    needs: Sequence[Resources],
-    room: Resources,
-    fit: Fits,
-) -> list[int]:
-    keep = list(held)
-    while not fit([have + lack for have, lack in zip(keep, missing, strict=True)]):
-        above = [i for i in range(len(keep)) if keep[i] > counts[i]]
-        if not above:
-            break
-        keep[max(above, key=lambda i: (dominant_share(needs[i], room, keep[i]), -i))] -= 1
-    return keep

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpusim.common.tables import shortened
+from gpusim.common.tables import grouped, shortened
 from gpusim.results.error_band import HowWrong
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, KernelRun, OperationRun
+from gpusim.results.runs import USES, OperationRun
 from gpusim.results.style import (
     COLOURS,
     GREY,
@@ -116,14 +116,11 @@ def streams_over_time(result: Result, axes: Axes) -> None:
     """
     axis = _time_axis(result)
     position = {run.stream: i for i, run in enumerate(result.stream_runs)}
-    runs: dict[str, list[KernelRun]] = {stream: [] for stream in position}
-    for run in result.kernel_runs:
-        runs[run.stream].append(run)
-    others = _without_kernels(result)
+    runs, others = grouped(result.kernel_runs, lambda run: run.stream), _without_kernels(result)
     for stream, row in position.items():
         colour = stream_colour(row, len(position))
-        waits = [(run.ready_us, run.start_us) for run in runs[stream]]
-        works = [(run.start_us, run.end_us) for run in runs[stream]]
+        waits = [(run.ready_us, run.start_us) for run in runs.get(stream, ())]
+        works = [(run.start_us, run.end_us) for run in runs.get(stream, ())]
         spans = [(op.start_us, op.end_us) for op in others if op.stream == stream]
         _bars(axes, waits, row, 0.2, axis, facecolor=colour, alpha=0.45)
         _bars(axes, works, row, 0.72, axis, facecolor=colour, edgecolor="white", linewidth=0.3)
