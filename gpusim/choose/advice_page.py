@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
@@ -97,8 +96,9 @@ def _reasons(advice: Advice) -> list[str]:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
             if uncounted:
                 lines.append(f"{name}: for {100 * uncounted:.0f} % of its time no counters say what binds its kernels")
-    wanted = _most_wanted(best.bound_us)
-    if wanted:
+    first = {next(iter(times), "") for times in best.bound_us.values()}  # what bounds each program most of the time
+    wanted = first.pop() if len(first) == 1 else UNKNOWN
+    if wanted not in ("", UNKNOWN):
         needing = f"{'both' if len(best.bound_us) == 2 else 'all'} need {BOUND_TITLES[wanted]} most"
         lines.append(f"{needing}: sharing gains only the time in which one of them leaves it idle")
     competitor = advice.competitor
@@ -129,12 +129,6 @@ def _served(advice: Advice) -> list[str]:
             doubt = ", within the confidence interval: replay more requests" if near else ""
         lines.append(f"target {target}: {'held' if over <= 1.0 else 'missed'}, {100 * over:.0f} % of it{doubt}")
     return lines
-
-
-def _most_wanted(bound_us: Mapping[str, Mapping[str, float]]) -> str:
-    """Resource that bounds every program most of the time, if it is the same one and known."""
-    first = {next(iter(times), "") for times in bound_us.values()}
-    return first.pop() if len(first) == 1 and UNKNOWN not in first else ""
 
 
 def _shown(advice: Advice) -> list[Choice]:

@@ -130,7 +130,10 @@ def _divided(op: Convolution, trace: Trace, session: Session) -> list[Divided]:
         if call.workspace_bytes is not None and fits(call, session.gpu)
     ]
     divisions = [division for division in front(op.shape.batch, parts) if len(division.parts) > 1]
-    return [Divided(in_a_row(op, division), division) for division in _thinned(divisions)]
+    last, most = len(divisions) - 1, MOST_DIVISIONS - 1
+    if last > most:  # evenly spread, the first and the last among them
+        divisions = [divisions[n * last // most] for n in range(MOST_DIVISIONS)]
+    return [Divided(in_a_row(op, division), division) for division in divisions]
 
 
 def _calls(op: Convolution) -> dict[tuple[int, str], ConvolutionAlgorithm]:
@@ -141,12 +144,6 @@ def _calls(op: Convolution) -> dict[tuple[int, str], ConvolutionAlgorithm]:
         for fewer in op.micro_batches or ()
         for one in fewer.algorithms
     }
-
-
-def _thinned(divisions: Sequence[Division]) -> list[Division]:
-    """At most `MOST_DIVISIONS` of them, evenly spread, the first and the last among them."""
-    last, most = len(divisions) - 1, MOST_DIVISIONS - 1
-    return [divisions[n * last // most] for n in range(MOST_DIVISIONS)] if last > most else list(divisions)
 
 
 def in_a_row(op: Convolution, division: Division) -> ConvolutionAlgorithm:

@@ -102,7 +102,8 @@ def as_json(selection: Selection) -> dict[str, Any]:
         **picked(selection, "gap", "complete", "replays"),
         "error_band": band.band,
         "error_band_reason": band.reason or None,
-        "verdict": _verdict(selection),
+        # gain over plain streams; tie with them; unmeasured where no chosen plans were measured on the GPU
+        "verdict": "tie" if selection.tie else "unmeasured" if selection.error is None else "gain",
         "gain_over_plain_percent": None if selection.plain is None else selection.gain,
         "chosen_error": None if selection.error is None else asdict(selection.error),
         "found": _candidate_json(selection, selection.found, plan=True),
@@ -140,13 +141,6 @@ def _starts_json(one: Candidate) -> dict[str, Any]:
         "most_us": max(one.starts_us),
         "start_orders": len(one.starts_us),
     }
-
-
-def _verdict(selection: Selection) -> str:
-    """``gain`` over plain streams; ``tie`` with them; ``unmeasured`` where no chosen plans were measured on the GPU."""
-    if selection.tie:
-        return "tie"
-    return "gain" if selection.error is not None else "unmeasured"
 
 
 def known_memory_bytes(selection: Selection, candidate: Candidate) -> int | None:
@@ -315,15 +309,8 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
 
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.expected_us
-    rows = [
-        [
-            _size(known_memory_bytes(selection, one)),
-            number(one.expected_us),
-            f"{speedup(one.expected_us, best):.3f}x",
-            _sharing(one),
-        ]
-        for one in selection.frontier
-    ]
+    plans = [(known_memory_bytes(selection, one), one.expected_us, one) for one in selection.frontier]
+    rows = [[_size(size), number(us), f"{speedup(us, best):.3f}x", _sharing(one)] for size, us, one in plans]
     columns = [*numbers("memory", "expected µs", "over this plan"), Column("sharing")]
     return columns, rows, "Memory against time: no plan that was replayed beats these in both"
 

@@ -273,16 +273,13 @@ def with_settings(trace: gpusim.Trace, args: argparse.Namespace) -> gpusim.Trace
         if len(values) < len(given or ()):
             raise InputError(None, f"--{setting}", "names a program twice", "each program once")
         if setting == "arrivals":
-            values = {name: _seeded(values[name].requests, seed) for seed, name in enumerate(sorted(values))}
+            for seed, name in enumerate(sorted(values)):  # random ones with a seed of their own, so that times differ
+                requests = values[name].requests
+                values[name] = requests.model_copy(update={"seed": seed} if requests.kind == "poisson" else {})
         settings = {name: {setting: value} for name, value in values.items()}
         if settings:
             trace = with_settings_of(trace, settings, f"--{setting}")
     return trace
-
-
-def _seeded(requests: Any, seed: int) -> Any:
-    """The requests of a program, random ones with a seed of their own, so that programs' times differ."""
-    return requests.model_copy(update={"seed": seed}) if requests.kind == "poisson" else requests
 
 
 def positive(text: str) -> float:

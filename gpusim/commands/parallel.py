@@ -97,16 +97,10 @@ def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: b
         return [reason]
 
 
-def _best(cluster: Cluster, found: list[Projection | Impossible]) -> Projection | None:
-    from gpusim.training.paradl.oracle import fastest
-
-    return fastest(found, cluster.gpu.memory_bytes)
-
-
 def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]) -> dict[str, object]:
-    from gpusim.training.paradl.oracle import Impossible
+    from gpusim.training.paradl.oracle import Impossible, fastest
 
-    best = _best(cluster, found)
+    best = fastest(found, cluster.gpu.memory_bytes)
     return {
         "ranks": ranks,
         "batch": batch,
@@ -124,7 +118,7 @@ def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Im
 def _print_strategies(
     net: Network, cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]
 ) -> None:
-    from gpusim.training.paradl.oracle import Impossible, Projection
+    from gpusim.training.paradl.oracle import Impossible, Projection, fastest
 
     titles = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")
     possible = sorted((each for each in found if isinstance(each, Projection)), key=lambda each: each.iteration_us)
@@ -143,7 +137,7 @@ def _print_strategies(
     for each in found:
         if isinstance(each, Impossible):
             print_line(f"not possible: {each}")
-    best = _best(cluster, found)
+    best = fastest(found, cluster.gpu.memory_bytes)
     memory = f"the {number(cluster.gpu.memory_bytes / 2**30, 0)} GiB of a GPU"
     too_large = [each.strategy for each in possible if each.memory_bytes > cluster.gpu.memory_bytes]
     if too_large:
@@ -156,7 +150,7 @@ def _print_strategies(
 def _print_scaling(
     net: Network, cluster: Cluster, scaling: str, found: list[tuple[int, int, list[Projection | Impossible]]]
 ) -> None:
-    from gpusim.training.paradl.oracle import Impossible
+    from gpusim.training.paradl.oracle import Impossible, fastest
 
     def name(each: Projection | Impossible) -> str:
         return each.place if isinstance(each, Impossible) else each.strategy
@@ -165,7 +159,7 @@ def _print_scaling(
     rows = []
     for ranks, batch, each in found:
         times = ["-" if isinstance(one, Impossible) else number(one.iteration_us / 1e3, 2) for one in each]
-        best = _best(cluster, each)
+        best = fastest(each, cluster.gpu.memory_bytes)
         rows.append((str(ranks), str(batch), *times, best.strategy if best else "-"))
     print_table(columns, rows, f"{net.name} on GPUs of {cluster.name}, {scaling} scaling: ms of an iteration")
     print_line("best: of those that fit the memory of a GPU; -: not possible, or none fits")

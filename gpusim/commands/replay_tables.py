@@ -59,14 +59,12 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
     if latencies_us(best):
         _print_by_policy(_latency_table(shown))
-    if alone:
-        if best.kernel_runs:
-            print()
-            _print(_time_table(best))
-    else:
-        for name in DETAILS:
-            if name in details:
-                PRINTERS[name](comparison, shown)
+    if alone and best.kernel_runs:
+        print()
+        _print(_time_table(best))
+    for name in DETAILS:
+        if name in details and not alone:
+            PRINTERS[name](comparison, shown)
     print()
     more = "" if alone or details else f"--details {','.join(DETAILS)} or all: where time goes; "
     _say(f"{more}--out DIR: all of it as tables and pictures")
