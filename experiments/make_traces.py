@@ -402,17 +402,6 @@ TABLE_1 = (
 )
 
 
-def sm_percents(row: TableRow, threads_per_block: int) -> dict[str, float]:
-    """Percent of one K40c SM that the row's resident blocks use, before rounding."""
-    used = {
-        "registers": row.resident * threads_per_block * row.registers,
-        "shared": row.resident * row.shared_bytes,
-        "threads": row.resident * threads_per_block,
-        "blocks": row.resident,
-    }
-    return {name: 100 * used[name] / limit for name, limit in K40C_SM.items()}
-
-
 def fft_flop(shape: ConvolutionShape, tile: int = 32) -> float:
     """Operations of the convolution by 2-D FFT of tiles, where one tile holds the whole padded output [D].
 

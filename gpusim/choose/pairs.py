@@ -128,7 +128,7 @@ def pairs(
         found = [
             {a: mine, b: its}
             for mine, its in product(work.algorithms[a], work.algorithms[b])
-            if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), session.gpu)
+            if complementary(longest(bounds.models(a, mine)), longest(bounds.models(b, its)), session.gpu)
         ]
         if found:
             judge = Judge(work.part([a, b]), bounds, None, UNLIMITED)
@@ -137,7 +137,8 @@ def pairs(
     return Pairs(trace.name, session.gpu.name, len(independent), tuple(cases))
 
 
-def _longest(models: Sequence[KernelModel]) -> KernelModel:
+def longest(models: Sequence[KernelModel]) -> KernelModel:
+    """The longest kernel of an algorithm."""
     return max(models, key=lambda model: model.solo_us)
 
 
@@ -173,7 +174,7 @@ def _side_by_side(a: str, b: str, algorithms: dict[str, str]) -> Iterator[Plan]:
 
 
 def _side(bounds: Bounds, gpu: GPU, id: str, algorithm: str) -> Side:
-    model = _longest(bounds.models(id, algorithm))
+    model = longest(bounds.models(id, algorithm))
     known = profile([model], gpu)
     most = _most_held(known)
     return Side(
