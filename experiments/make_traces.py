@@ -310,7 +310,6 @@ def googlenet_trace(recorded: Recorded) -> Trace:
 # ---- Table 1 of the SPAA'20 announcement
 
 K40C_PEAK_FLOP_PER_S = 4.29e12  # 15 SMs x 192 lanes x 2 x 745 MHz
-K40C_SM = {"registers": 65536, "shared": 49152, "threads": 2048, "blocks": 16}
 
 
 @dataclass(frozen=True)
