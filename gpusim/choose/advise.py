@@ -242,9 +242,8 @@ def advise(
     wanted = tuple(target_of(one) if isinstance(one, str) else one for one in targets)
     for target in wanted:
         if target.program not in names:
-            raise InputError(
-                None, "--slo", f"names program {quote(target.program)}", expected_one_of(names, target.program)
-            )
+            problem = f"names program {quote(target.program)}"
+            raise InputError(None, "--slo", problem, expected_one_of(names, target.program))
     if objective is not None and objective not in OBJECTIVES:
         raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
     chosen: Objective = objective or ("stp" if wanted else "makespan")
@@ -261,7 +260,7 @@ def advise(
         raise InputError(None, "ways", f"is {quote(compared)}", "a list of gpusim.choose.settings.Setting")
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
-    choices = list(_replayed(_Shared(trace, session, alone), compared, jobs, step))
+    choices = list(_replayed((trace, session, alone), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices)
     return replace(advice, assumption=_assumption(advice, session, jobs, step))
 
@@ -270,9 +269,8 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     spans, winners = [advice.best.makespan_us], dict[Assumption, str]()
     for assumption, other in session.extremes(advice.trace).items():
-        shared = _Shared(other, session, _alone_us(other, session))
         ways = [choice.setting for choice in advice.choices]
-        found = list(_replayed(shared, ways, jobs, step))
+        found = list(_replayed((other, session, _alone_us(other, session)), ways, jobs, step))
         least = min((one for one in found if not one.refuted), key=lambda one: one.cost(advice.objective))
         same = next(one for one in found if one.setting == advice.best.setting)
         tied = _ties(same.cost(advice.objective), least.cost(advice.objective))
@@ -336,25 +334,21 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 # ---- replays
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """Shared input of all settings: the programs, a session, and the isolated time of a pass of each (us)."""
-
-    trace: Trace
-    session: Session
-    alone_us: Mapping[str, float]
+Shared = tuple[Trace, Session, Mapping[str, float]]
+"""Input of all settings: the programs, a session, and the isolated time of a pass of each (us)."""
 
 
-def _replayed(shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step) -> Iterator[Choice]:
+def _replayed(shared: Shared, ways: Sequence[Setting], jobs: int | None, step: Step) -> Iterator[Choice]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
     for at, found in enumerate(in_order(_choice, shared, ways, jobs), 1):
         step(f"{at} of {len(ways)} settings replayed")
         yield found
 
 
-def _choice(shared: _Shared, way: Setting) -> Choice:
+def _choice(shared: Shared, way: Setting) -> Choice:
     """Result of a setting."""
-    trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
+    trace, session, alone_us = shared
+    trace = way.of(trace)
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)
     shares: dict[str, Any] = dict.fromkeys(SHARING)

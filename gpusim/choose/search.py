@@ -183,8 +183,8 @@ def select(
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
-    known_objectives = ("objective", objective, get_args(Objective))
-    for name, value, known in (known_objectives, ("sharing", sharing, moves.SHARING), ("order", order, ORDERS)):
+    ways = {"sharing": (sharing, moves.SHARING), "order": (order, ORDERS)}
+    for name, (value, known) in {"objective": (objective, get_args(Objective)), **ways}.items():
         if value not in known:
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
     divided = divided_convolutions(trace, session)
