@@ -106,10 +106,11 @@ def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
 
 def divisions(whole: int, parts: int, least: int, step: int) -> Iterator[tuple[int, ...]]:
     """Every way to divide something among parts of at least ``least``, all but the last of them multiples of a step."""
-    sizes = range(-(-least // step) * step, whole - least * (parts - 1) + 1, step)
-    for counts in product(sizes, repeat=parts - 1):
-        if whole - sum(counts) >= least:
-            yield (*counts, whole - sum(counts))
+    if parts == 1:
+        yield from ((whole,),) if whole >= least else ()
+        return
+    for mine in range(-(-least // step) * step, whole - least * (parts - 1) + 1, step):
+        yield from ((mine, *others) for others in divisions(whole - mine, parts - 1, least, step))
 
 
 def _coarse(whole: int, parts: int, step: int) -> int:
