@@ -136,13 +136,14 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
         slowed = [one.slowdown for one in of if one.slowdown is not None]
         causes = [one.cause for one in of if one.cause]
+        most = max(causes, key=lambda cause: (causes.count(cause), cause), default="")
         rows.append(
             (
                 text,
                 str(len(of)),
                 number(fsum(one.kernel.took_us for one in of)),
                 f"{fsum(slowed) / len(slowed):.2f}x" if slowed else "?",
-                _title(max(causes, key=lambda cause: (causes.count(cause), cause), default="")),
+                BOUND_TITLES.get(most, most),
                 of[0].beside[0] if of[0].beside else "",
             )
         )
@@ -210,9 +211,6 @@ def _causes(by_us: Mapping[str, float], most: int) -> str:
     total = fsum(by_us.values())
     if total <= 0.0:
         return ""
-    return ", ".join(f"{_title(name)} {100 * us / total:.0f} %" for name, us in list(by_us.items())[:most])
-
-
-def _title(cause: str) -> str:
-    """A contention as people read it."""
-    return BOUND_TITLES.get(cause, cause)
+    return ", ".join(
+        f"{BOUND_TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in list(by_us.items())[:most]
+    )
