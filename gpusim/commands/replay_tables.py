@@ -48,7 +48,6 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
     counts = f"{counted(len(best.operation_runs), 'operation')}, {counted(len(best.kernel_runs), 'kernel')}"
     _say(f"{trace.name} on {gpu.name} ({gpu.title})")
     _say(f"{programs}{counted(len(trace.streams), 'stream')}, {counts}")
-    print()
     _print(_policy_table(comparison))
     print()
     _say(verdict(comparison))
@@ -60,7 +59,6 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
     if latencies_us(best):
         _print_by_policy(_latency_table(shown))
     if alone and best.kernel_runs:
-        print()
         _print(_time_table(best))
     for name in DETAILS:
         if name in details and not alone:
@@ -73,7 +71,6 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
 def _print_saved(comparison: Comparison, shown: Sequence[Result]) -> None:
     entries = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
     if entries:
-        print()
         _print(_gain_table(entries))
 
 
@@ -95,7 +92,6 @@ def _print_programs(comparison: Comparison, shown: Sequence[Result]) -> None:
 def _print_kernels(comparison: Comparison, shown: Sequence[Result]) -> None:
     result = explained(comparison).result
     if result.kernel_runs:
-        print()
         serial_is_best = comparison.entries[0].result.policy == BASELINE != result.policy
         cost = "would cost" if serial_is_best else "cost"
         title = f"What waiting and sharing {cost} kernels under {result.policy}, µs"
@@ -103,12 +99,7 @@ def _print_kernels(comparison: Comparison, shown: Sequence[Result]) -> None:
         _print((_kernel_table if few else _kernel_names_table)(result.kernel_runs, title))
 
 
-PRINTERS: dict[str, Callable[[Comparison, Sequence[Result]], None]] = {
-    "saved": _print_saved,
-    "streams": _print_streams,
-    "kernels": _print_kernels,
-    "programs": _print_programs,
-}
+PRINTERS = dict(zip(DETAILS, (_print_saved, _print_streams, _print_kernels, _print_programs), strict=True))
 
 
 # ---- the tables
@@ -133,8 +124,8 @@ def _policy_table(comparison: Comparison) -> Table:
 
 
 def _gain_table(entries: Sequence[Entry]) -> Table:
-    gains = {entry.result.policy: (entry.gain_us or {}).values() for entry in entries}
-    rows = [[policy, *map(number, (fsum(parts), *parts))] for policy, parts in gains.items()]
+    gains = [(entry.result.policy, (entry.gain_us or {}).values()) for entry in entries]
+    rows = [[policy, *map(number, (fsum(parts), *parts))] for policy, parts in gains]
     columns = [Column("policy", narrow="break"), *numbers("saved", *PARTS)]
     return columns, rows, "Makespan saved over serial, and where, µs"
 
@@ -223,6 +214,7 @@ def _named_table(
 
 def _print(table: Table) -> None:
     columns, rows, title = table
+    print()
     print_table(columns, rows, title, MOST_CHARACTERS)
 
 
@@ -236,7 +228,6 @@ def _print_by_policy(table: Table) -> None:
     first = 1
     while first < len(columns):
         last = first + max(1, columns_that_fit([widths[0], *widths[first:]], MOST_CHARACTERS) - 1)
-        print()
         _print(([columns[0], *columns[first:last]], [[row[0], *row[first:last]] for row in rows], title))
         first = last
 
