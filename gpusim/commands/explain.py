@@ -65,15 +65,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _is_profile(path: str) -> bool:
     """Whether a file is a profile, and no trace."""
-    from gpusim.io.importing import detect
+    from gpusim.io.importing import profile_format
 
     try:
         gpusim.load_trace(path)
     except InputError:
-        try:
-            return detect(Path(path)) in ("kineto", "nsys", "nvprof")
-        except InputError:
-            return False
+        return profile_format(path) in ("kineto", "nsys", "nvprof")
     return False
 
 
