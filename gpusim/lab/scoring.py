@@ -1,7 +1,7 @@
 """Scores of `gpusim validate`: every kind of folder in one form, and the kernels with the largest errors.
 
-A folder of calls (`gpusim.lab.dataset`), of whole models (`gpusim.lab.whole_models`) or of microbenchmarks
-(`gpusim.lab.sharing`) becomes a `Scoring`: rows, and for each row which kernels ran.
+A folder of calls (`gpusim.lab.dataset`) or of whole models (`gpusim.lab.whole_models`) becomes a `Scoring`: rows, and
+for each row which kernels ran.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab import whole_models
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
-from gpusim.lab.sharing import holds_sharing, score_sharing
 from gpusim.lab.validate import Case, Condition, conditions, measurements, score
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -67,19 +66,12 @@ def scoring(case: Case) -> Scoring:
         InputError: the folder is of no known kind, or something in it is wrong.
     """
     folder = Path(case.folder)
-    for holds, of in ((holds_sharing, _of_microbenchmarks), (whole_models.holds_models, _of_models)):
-        if holds(folder):
-            asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
-            if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
-                what = "microbenchmarks, which hold their counters" if of is _of_microbenchmarks else "whole models"
-                raise InputError(folder, options[0], f"is not for {what}", "no such option")
-            return of(case)
-    return _of_calls(case)
-
-
-def _of_microbenchmarks(case: Case) -> Scoring:
-    gpu = load_gpu(case.gpu)
-    return Scoring(score_sharing(Path(case.folder), gpu), {}, gpu, gpu)
+    if not whole_models.holds_models(folder):
+        return _of_calls(case)
+    asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
+    if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
+        raise InputError(folder, options[0], "is not for whole models", "no such option")
+    return _of_models(case)
 
 
 def _of_models(case: Case) -> Scoring:
