@@ -347,7 +347,7 @@ def test_a_table_makes_a_kernel_of_each_row(tmp_path: Path) -> None:
         ("blocks,", "grid,", "line 1: has no column blocks; expected the columns kernel, blocks"),
         ("stream,", "streem,", "line 1: has a column 'streem'; expected one of kernel, blocks"),
         ("528", "5e2", "line 2: blocks is '5e2'; expected a whole number"),
-        ("120.5", "-1", "line 2: duration_us is -1.0; expected a number >= 0.001 (us)"),
+        ("120.5", "-1", "line 2: duration_us is -1.0; expected a number of at least 0.001 (us)"),
         ("120.5", "", "line 2: has no duration_us; expected a value in each of kernel"),
         ("norm,66,1024", "norm,66,2048", "line 3: "),
         ("80,b", "80,b b", "line 4: stream is 'b b'; expected letters, digits"),

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, show
 from gpusim.trace.fields import MAX_LAUNCHES, fault
 from gpusim.trace.operations import Collective, Stream
 from gpusim.trace.programs import Program, program_faults, with_settings
-from gpusim.trace.text import show
 
 
 def faults(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[InputError]:

@@ -13,13 +13,13 @@ from pydantic import (
     ValidationError,
 )
 
-from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
 from gpusim.common.files import path_of, read_bytes
-from gpusim.trace.faults import kinds, trace_error
+from gpusim.trace.faults import trace_error
 from gpusim.trace.fields import PartsRead
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
-from gpusim.trace.text import MAX_KEYS, Walk, parse_json, refuse_repeated, show, text_of
+from gpusim.trace.text import MAX_KEYS, Walk, parse_json, refuse_repeated, text_of
 
 SAMPLE = "sample:"  # before the name of a trace that ships with the package
 SAMPLES = ("googlenet_forward", "inception_3a", "pair_3a_3x3_precomp_5x5_fft_tiling")
