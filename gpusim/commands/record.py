@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="a .py file, a network by name, li2016, a .toml or .csv of shapes, microbench or host",
+        help="a .py file, a network by name, a .toml or .csv of shapes, microbench or host",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the recording; existing files are kept")
     calls = parser.add_argument_group("a network or shapes")

@@ -42,11 +42,20 @@ _WITHOUT_LAUNCHES = (  # words that a file has, what it is, and what to record i
         _TIMES_LAUNCHES,
     ),
 )
-_UNREAD = {
-    b"<": "is HTML or XML",
-    b"\x7fELF": "is a program",
-    b"%PDF": "is a PDF",
-}
+_UNREAD = {b"<": "is HTML or XML", b"\x7fELF": "is a program", b"%PDF": "is a PDF"}
+_ENDINGS = (
+    ".gz",
+    ".json",
+    ".trace",
+    ".pt",
+    ".csv",
+    ".ncu",
+    ".sqlite",
+    ".ncu-rep",
+    ".nsys-rep",
+    ".qdrep",
+    *xprof.ENDINGS,
+)
 
 
 @dataclass(frozen=True)
@@ -268,20 +277,7 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
 
 def _trace_name(path: Path) -> str:
     name = path.name
-    for ending in (
-        ".gz",
-        ".json",
-        ".trace",
-        ".pt",
-        ".csv",
-        ".ncu",
-        ".sqlite",
-        ".ncu-rep",
-        ".nsys-rep",
-        ".qdrep",
-        ".pb",
-        ".xplane",
-    ):
+    for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name or path.name
 

@@ -31,14 +31,6 @@ SIZES: dict[str, str | int] = {
 }
 AN_ENTRY = f"{', '.join(NEEDED)} and, where wanted, kind, {', '.join(SIZES)}"
 
-LI2016 = {  # Li et al., ICPP'16: channels, size, filters, filter size, padding, stride
-    "Conv1": (3, 128, 96, 11, 0, 1),
-    "Conv2": (3, 128, 96, 3, 0, 1),
-    "Conv3": (128, 32, 128, 9, 0, 1),
-    "Conv4": (128, 16, 128, 7, 0, 1),
-    "Conv5": (384, 13, 384, 3, 0, 1),
-}
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -59,16 +51,10 @@ def subject(what: str, batch: int, training: bool) -> Subject:
         net = network(what)
         steps = training_iteration(net, batch) if training else forward(net, batch)
         return Subject(what, steps, net)
-    if what == "li2016":
-        works = {
-            name: Work(CONVOLUTION, "fwd", batch, c, size, size, k, (r, r), (pad, pad), stride)
-            for name, (c, size, k, r, pad, stride) in LI2016.items()
-        }
-        return Subject(what, _steps(works, training))
     path = Path(what)
     if path.suffix in (".toml", ".csv") and is_file(path):
         return Subject(path.stem, _steps(_listed(path, batch), training))
-    expected = f"one of {', '.join((*NETWORKS, 'li2016'))}, or a .toml or .csv of shapes"
+    expected = f"one of {', '.join(NETWORKS)}, or a .toml or .csv of shapes"
     raise InputError(None, "", f"unknown network {quote(what)}", expected)
 
 
