@@ -227,7 +227,7 @@ def _detect_table(path: Path, text: bytes) -> str:
             expected = f"{gpu_trace.A_GPU_TRACE}, or nsys export --type sqlite FILE"
             raise InputError(path, "", "is a table of nsys stats with no single launches", expected)
         if re.match(r'\s*"?(Kind|Index)"?,', line) and re.search(r"Agent|gpu-id|queue-id", line, re.IGNORECASE):
-            raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
+            raise source.of_amd(path)
         if re.match(r'\s*"?(Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDurationNs)"?,', line):
             raise InputError(path, "", "is a table of rocprofv3 (AMD)", "a profile of an NVIDIA GPU")
     if text.startswith(b"NVR") or path.suffix in nsys.REPORTS:

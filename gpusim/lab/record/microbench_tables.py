@@ -22,6 +22,7 @@ from gpusim.lab.record.block_log import (
     spread,
 )
 
+MEMORY_COLUMNS = ("experiment", "case", "quantity", "median", "lowest", "highest")
 NOT_MEMORY = {"launch_rate", "timers", "cluster_room", "schedulers"}  # experiments with scalars of other tables
 
 
@@ -80,15 +81,8 @@ def memory_table(recording: Recording) -> Table:
     """Bandwidths (GB/s, 1e9 bytes) and latencies (ns): median, lowest and highest repeat."""
     experiments = sorted({row["experiment"] for row in recording.scalars} - NOT_MEMORY)
     return [
-        {
-            "experiment": experiment,
-            "case": case,
-            "quantity": quantity,
-            "median": round(middle, 1),
-            "lowest": round(low, 1),
-            "highest": round(high, 1),
-        }
-        for (experiment, case, quantity), (middle, low, high) in _medians(recording, *experiments).items()
+        dict(zip(MEMORY_COLUMNS, (*key, *(round(value, 1) for value in values)), strict=True))
+        for key, values in _medians(recording, *experiments).items()
     ]
 
 
