@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -20,7 +20,7 @@ from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, ProgramRun, StreamRun
+from gpusim.results.runs import USES, KernelRun, ProgramRun, StreamRun
 from gpusim.results.style import in_words
 from gpusim.results.verdict import verdict
 from gpusim.trace.format import Trace
@@ -67,6 +67,9 @@ class Run(NamedTuple):
     waited_us: Time
     sharing_us: Real
     bound_by: Text
+
+
+TIMES = tuple(name for name in Run._fields if name.endswith("_us"))
 
 
 class Other(NamedTuple):
@@ -239,20 +242,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         streams=[_times(run) for run in result.stream_runs],
         programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
-            Run(
-                streams[run.stream],
-                kernel,
-                run.request,
-                run.blocks,
-                _short(run.ready_us),
-                _short(run.start_us),
-                _short(run.dispatched_us),
-                _short(run.end_us),
-                _short(run.solo_us),
-                _short(run.waited_us),
-                _short(run.sharing_us),
-                run.bound_by,
-            )
+            Run._make((streams[run.stream], kernel, run.request, run.blocks, *_times_of(run), run.bound_by))
             for run, kernel in zip(result.kernel_runs[:MOST_RUNS], kernels, strict=False)
         ],
         others=[
@@ -268,6 +258,10 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         },
         residency=_residency(result, holds, comparison.gpu),
     )
+
+
+def _times_of(run: KernelRun) -> Iterator[float]:
+    return (_short(getattr(run, name)) for name in TIMES)
 
 
 def _times(run: StreamRun | ProgramRun) -> StreamTimes:
