@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import NamedTuple
 
 from gpusim.common.errors import InputError, show
@@ -13,34 +14,32 @@ from gpusim.trace.programs import Program, program_faults, with_settings
 
 
 def faults(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[InputError]:
-    """Return the faults of a trace as a whole; faults of dependencies only if there are no others.
+    """Return the faults of a trace as a whole; those of a later kind only if there are none of an earlier one.
 
     Args:
         streams: of the trace.
         programs: that it names.
         version: of its format.
     """
+    for of_a_kind in _by_kind(streams, programs, version):
+        sound = True
+        for found in of_a_kind:
+            sound = False
+            yield found
+        if not sound:
+            return
+
+
+def _by_kind(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[Iterable[InputError]]:
     if version == 1 and programs:
-        yield fault("is given in version 1", "version 2 of the format, which has programs", "programs")
-        return
-    sound = True
-    for found in _names(streams):
-        sound = False
-        yield found
-    for found in program_faults(streams, programs) if sound else ():
-        sound = False
-        yield found
-    if not sound:
-        return
+        yield [fault("is given in version 1", "version 2 of the format, which has programs", "programs")]
+    yield _names(streams)
+    yield program_faults(streams, programs)
     streams = with_settings(streams, programs)
     program_of = {name: p for p, program in enumerate(programs) for name in program.streams}
     home = [program_of.get(stream.name, len(programs) + s) for s, stream in enumerate(streams)]
-    for check in (_launches(streams), _collectives(streams, home)):
-        for found in check:
-            sound = False
-            yield found
-    if sound:
-        yield from _dependencies(streams, home)
+    yield chain(_launches(streams), _collectives(streams, home))
+    yield _dependencies(streams, home)
 
 
 def _names(streams: Sequence[Stream]) -> Iterator[InputError]:

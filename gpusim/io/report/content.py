@@ -8,12 +8,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from gpusim import __version__
 from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
+from gpusim.hardware.compute_capability import Strict
 from gpusim.hardware.gpu import GPU
 from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
 from gpusim.results.comparison import Comparison, Entry
@@ -35,12 +36,6 @@ Text = Annotated[str, AfterValidator(one_line)]  # nothing that hides or turns r
 Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]  # us
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
-
-
-class Strict(BaseModel):
-    """Data without type conversions and without unknown fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class KernelName(NamedTuple):
@@ -140,7 +135,7 @@ class PolicyReport(Strict):
     sharing: dict[Text, Real]
     gain_us: dict[Text, Real] | None
     streams: list[StreamTimes]
-    programs: list[StreamTimes] = []
+    programs: list[StreamTimes] = Field(default_factory=list)
     runs: list[Run]
     others: list[Other]
     left_out: Count
@@ -165,7 +160,7 @@ class Content(Strict):
     counts: Text
     notes: list[Text]
     streams: list[Text]
-    programs: list[Text] = []
+    programs: list[Text] = Field(default_factory=list)
     kernels: list[KernelName]
     uses: dict[Text, Text]
     policies: list[PolicyReport]
