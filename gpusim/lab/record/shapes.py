@@ -115,12 +115,9 @@ def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tupl
         raise InputError(path, f"{place}.name", f"is {quote(name)}", "letters, digits, '.', '_' and '-'")
     if kind not in (CONVOLUTION, *LAYERS):
         raise InputError(path, f"{place}.kind", f"is {quote(kind)}", f"convolution, {', '.join(LAYERS).lower()}")
-    sizes = {key: _size(path, place, key, given[key]) for key in ("channels", "height")}
+    sizes = {key: _size(path, place, key, given[key]) for key in ("channels", "height", *SIZES) if key in given}
     for key, default in SIZES.items():
-        if key in given:
-            sizes[key] = _size(path, place, key, given[key])
-        else:
-            sizes[key] = sizes[default] if isinstance(default, str) else default
+        sizes.setdefault(key, sizes[default] if isinstance(default, str) else default)
     kernel = sizes["filter_height"], sizes["filter_width"]
     padding = sizes["padding_height"], sizes["padding_width"]
     work = Work(
