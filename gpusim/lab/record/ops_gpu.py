@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median_high
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from gpusim.lab.record.ops_file import Call
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
-
-T = TypeVar("T")
 
 STEP_SMS = 8  # green contexts come in such steps on today's GPUs
 OF_SMS = 132  # what numbers of SMs in the recorders are parts of
