@@ -99,7 +99,8 @@ def _uncounted(model: str, launches: Sequence[KernelLaunch]) -> str:
 def _of_calls(case: Case) -> Scoring:
     dataset = case.load()
     rows, recordings = score(case), dataset.recordings
-    names = {name: _ops_of(one) for one in conditions(dataset) for name in row_names(one)}
+    ran = ((one, tuple(dict.fromkeys(op for ops in one.ops for op in ops))) for one in conditions(dataset))
+    names = {name: ops for one, ops in ran for name in row_names(one)}
     notes = missing_counters(recordings.folder)
     return Scoring(
         rows,
@@ -116,10 +117,6 @@ def row_names(condition: Condition) -> list[tuple[str, str]]:
     """Experiment and key of the rows that a condition gives."""
     names = ("quota_a", "quota_b") if condition.experiment == "quota" else (condition.experiment,)
     return [(name, condition.key) for name in names]
-
-
-def _ops_of(condition: Condition) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(op for ops in condition.ops for op in ops))
 
 
 def missing_counters(folder: Path) -> str:
@@ -150,7 +147,10 @@ def worst(found: Scoring, count: int) -> list[Miss]:
     misses = []
     for experiment in EXPERIMENTS:
         groups = sorted(grouped(found, experiment).items(), key=lambda group: (-_mean_absolute(group[1]), group[0]))
-        misses += [_miss(experiment, *work, errors, known) for work, errors in groups[:count]]
+        misses += [
+            Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(names))
+            for (what, names), errors in groups[:count]
+        ]
     return misses
 
 
@@ -167,10 +167,6 @@ def grouped(found: Scoring, experiment: str) -> dict[tuple[str, tuple[str, ...]]
 
 def _mean_absolute(errors: Sequence[float]) -> float:
     return fsum(map(abs, errors)) / len(errors)
-
-
-def _miss(experiment: str, what: str, names: Sequence[str], errors: Sequence[float], known: _Reasons) -> Miss:
-    return Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(names))
 
 
 class _Reasons:
