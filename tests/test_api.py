@@ -42,9 +42,9 @@ def test_a_trace_is_built_of_lists_and_is_what_a_file_would_say(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: launch(duration_us=-1), "duration_us: is -1; expected a number >= 0.001 (us)"),
+        (lambda: launch(duration_us=-1), "duration_us: is -1; expected a number of at least 0.001 (us)"),
         (lambda: launch(grid=[132, 1]), "grid[2]: missing; expected a value here"),
-        (lambda: launch(registers=64), "registers: is an unknown field; expected one of name, grid"),
+        (lambda: launch(registers=64), "registers: unknown key; expected one of name, grid"),
         (lambda: Kernel(id="k", kernel=3), "kernel: is 3; expected an object"),  # type: ignore[arg-type]
         (lambda: Kernel(id="k", kernel=launch(), depends_on="b"), "depends_on: is 'b'; expected a list"),  # type: ignore[arg-type]
         (lambda: Stream(name="a", operations=[3]), "operations[0]: is 3; expected an object"),  # type: ignore[list-item,arg-type]

@@ -18,7 +18,7 @@ from gpusim.common.errors import InputError
 from gpusim.hardware.what_if import what_if
 from gpusim.lab import charts, curves
 from gpusim.lab.charts import IN_PROPORTION, MEASURED, PREDICTED
-from gpusim.lab.curves import ResidencyCurve, SplitCurve
+from gpusim.lab.curves import Curve, SplitCurve
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.kernel_mix import ARITHMETIC, MEMORY, PIPES, REST, STALLS, KernelMix, kernel_mixes
 from gpusim.lab.names import DIRECTIONS
@@ -48,7 +48,7 @@ SPLIT = SplitCurve(
     undivided_us={"one after the other": 350.0, "together, SMs not divided": 250.0},
     measured_undivided_us={"one after the other": 351.0},
 )
-RESIDENCY = ResidencyCurve("op on g", {1: 150.0, 2: 110.0, 4: 100.0}, {1: 320.0, 2: 220.0, 4: 200.0})
+RESIDENCY = Curve("op on g", {1: 150.0, 2: 110.0, 4: 100.0}, {1: 320.0, 2: 220.0, 4: 200.0})
 
 
 def labels(axes: Axes) -> list[str]:

@@ -67,7 +67,7 @@ class _Outer(BaseModel):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ({"items": [{"count": "two"}]}, "f: items[0].count: has 'two'; expected a valid integer"),
+        ({"items": [{"count": "two"}]}, "f: items[0].count: is 'two'; expected a whole number"),
         ({"items": [{"count": 2}, {"count": 3}]}, "f: items[1].count: is 3; expected an even number"),
         ({"items": [{"count": 2, "size": 1}]}, "f: items[0].size: unknown key; expected no such key here"),
         ({"items": [{}]}, "f: items[0].count: missing; expected this key"),

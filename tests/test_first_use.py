@@ -200,7 +200,7 @@ def test_a_trace_is_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_bounds_of_a_number_are_in_our_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "e.toml"
     path.write_text(f'traces = ["{Path(MODULE).resolve()}"]\npolicies = ["serial"]\nseeds = [-1]\n')
-    assert one_line(["sweep", str(path)], capsys) == f"{path}: seeds[0]: has -1; expected a number of at least 0\n"
+    assert one_line(["sweep", str(path)], capsys) == f"{path}: seeds[0]: is -1; expected a number of at least 0\n"
 
 
 def test_a_policy_of_an_experiment_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ def test_a_table_of_gpu_work_is_a_timeline(tmp_path: Path) -> None:
     [
         (f"{HEADER}\n{KERNEL[:30]}\n", "of 21 fields; expected a whole file"),
         (f"{HEADER}\n{KERNEL.replace('5000', 'soon')}\n", "line 2: has 'soon' in 'ns'"),
-        (f"{HEADER}\n{KERNEL.replace(',4,3,2,', ',,,,')}\n", "has no grid, block or registers"),
+        (f"{HEADER}\n{KERNEL.replace(',4,3,2,', ',,,,')}\n", "has no grid or block"),
         (f"{HEADER.replace('Name', 'What')}\n{KERNEL}\n", "lacks Name"),
         (
             "Time (%),Total Time (ns),Instances\n1,2,3\n",

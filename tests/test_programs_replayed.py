@@ -283,7 +283,7 @@ def test_priorities_and_arrivals_of_programs(tmp_path: Path, capsys: pytest.Capt
         ),
         (
             ["--arrivals", "a=poisson:1e12"],
-            "argument --arrivals: rate_per_s: is 1000000000000.0; expected a number <= 1000000000 (1/s)",
+            "argument --arrivals: rate_per_s: is 1000000000000.0; expected a number of at most 1000000000 (1/s)",
         ),
         (["--priority", "a=1", "--priority", "a=2"], "--priority: names a program twice; expected each program once"),
         (["--arrivals", "a=every:5", "--restart"], "--arrivals: is given with --restart; expected one of them"),

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.h200_microbench import behaviour
+from experiments.h200_microbench import counters as nsight
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.lab.record import block_log
 from gpusim.lab.record import microbench as mb
-from gpusim.lab.record import microbench_counters as nsight
 from gpusim.lab.record import microbench_tables as tabulate
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "h200_microbench"
@@ -97,14 +97,14 @@ def test_overlap_rates_count_only_the_time_when_both_are_there():
     a = launch([block(0, 0, 24000), block(1, 0, 24000)], progress=[a_progress] * 2)
     b_progress = [[4000, 8000, 12000, 16000, 18000, 20000, 22000, 24000]]
     b = launch([block(0, 8000, 32000)], progress=[b_progress], role="b")
-    rows = block_log.overlap_rates(a, b)  # SM 1 holds no block of b
+    rows = behaviour.overlap_rates(a, b)  # SM 1 holds no block of b
     assert rows == pytest.approx(np.array([[8000, 0.5 / 16000, 0.5 / 16000]]))
 
 
 def test_overlap_too_short_to_measure_is_left_out():
     a = launch([block(0, 0, 8000)], progress=[steady(8000)])
     b = launch([block(0, 7000, 15000)], progress=[steady(8000)])
-    assert block_log.overlap_rates(a, b).shape == (0, 3)
+    assert behaviour.overlap_rates(a, b).shape == (0, 3)
 
 
 def test_extra_blocks_counts_sms():
@@ -143,7 +143,7 @@ def test_topology_joins_sms_that_shared_a_cluster():
     cluster = launch([block(s, 0, 9, i) for i, s in enumerate([0, 2, 1, 3])], experiment="cluster", case="2")
     other = launch([block(s, 0, 9, i) for i, s in enumerate([2, 4])], experiment="cluster", case="2")
     green = [launch([block(s, 0, 9) for s in range(n)], experiment="green", case=str(n)) for n in (2, 4)]
-    rows = list(tabulate.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green])))
+    rows = list(behaviour.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green])))
     assert [row["gpc_group"] for row in rows] == [0, 1, 0, 1, 0]
     assert [row["smallest_green_context"] for row in rows] == [2, 2, 4, 4, ""]
 
@@ -170,7 +170,7 @@ def test_the_clock_of_every_sm_beside_a_load():
         for rep, run in enumerate([(50, 55, 50), (50, 55, 60), (50, 55, 50)])
     ]
     load = launch([(0, 90, 0, 100, 1, 0)], role="load", **case)
-    rows = list(tabulate.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched])))
+    rows = list(behaviour.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched])))
     assert rows == [
         {"load": "tf32", "blocks": 8, "sms_seen": 3, "sms_slow": 1, "mhz_lowest": 1818, "mhz_highest": 2000},
     ]
@@ -292,7 +292,7 @@ def test_a_recording_is_read_back(tmp_path):
     assert found.progress is not None
     assert found.progress.shape == (2, 1, 8)
     assert recording.scalars == [{"experiment": "l2", "case": "a", "rep": 0, "quantity": "gb", "value": 2.5}]
-    assert tabulate.alone_clocks(recording) == {"gemm": 80.0}
+    assert behaviour.alone_clocks(recording) == {"gemm": 80.0}
 
 
 @pytest.mark.parametrize(
@@ -383,8 +383,14 @@ def test_a_failing_compiler_is_quoted(tmp_path, monkeypatch):
 
 def test_counters_need_nsight(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["counters.py", str(tmp_path / "out")])
     with pytest.raises(InputError, match="ncu: not found on PATH"):
-        mb.run_microbenchmarks(tmp_path / "out", counters=True)
+        nsight.main()
+
+
+def test_counters_are_of_the_matrix_only(tmp_path, capsys):
+    assert main(["record", "microbench", "--counters", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith("--counters: is for --matrix only; expected")
 
 
 def test_tables_are_written_whole_and_the_same_every_time(tmp_path):
@@ -403,7 +409,7 @@ def test_the_program_and_the_reader_agree_on_their_constants():
 
 
 def test_the_recorded_results_hold_every_table_and_constant():
-    for name in [*tabulate.TABLES, "counters", "memory_counters"]:
+    for name in [*tabulate.TABLES, *behaviour.TABLES, "counters", "memory_counters"]:
         with (RESULTS / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) > 1, name
     result = json.loads((RESULTS / "constants.json").read_text())

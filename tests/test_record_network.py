@@ -23,7 +23,7 @@ from gpusim.trace.file import load_trace
 from gpusim.trace.operations import Convolution
 from gpusim.training.networks import layers
 from gpusim.training.networks.network import Builder
-from gpusim.training.networks.steps import CONVOLUTION, forward, training_iteration
+from gpusim.training.networks.steps import CONVOLUTION, Work, forward, training_iteration
 from gpusim.training.networks.zoo import NETWORKS, network
 
 ROOT = Path(__file__).parents[1]
@@ -180,12 +180,15 @@ def test_a_wrong_list_of_shapes_is_one_line(tmp_path, text, message):
 
 
 def test_an_unknown_network_is_one_line():
-    with pytest.raises(InputError, match=r"unknown network 'lenet'; expected one of alexnet, .*, li2016, or a \.toml"):
+    with pytest.raises(InputError, match=r"unknown network 'lenet'; expected one of alexnet, .*, or a \.toml"):
         subject("lenet", 1, False)
 
 
 def test_li2016_has_its_five_convolutions():
-    assert [step.layer for step in subject("li2016", 128, False).steps] == [f"Conv{n}" for n in range(1, 6)]
+    path = Path(__file__).parents[1] / "experiments" / "li2016" / "li2016.csv"
+    found = subject(str(path), 128, False)
+    assert (found.name, [step.layer for step in found.steps]) == ("li2016", [f"Conv{n}" for n in range(1, 6)])
+    assert found.steps[2].work == Work("CONVOLUTION", "fwd", 128, 128, 32, 32, 128, (9, 9), (0, 0), 1)
 
 
 # ---- the program, with fakes of what it needs

@@ -163,8 +163,8 @@ def changed(**changes: Any) -> str:
     [
         ("", "JSON"),
         ('{"version": 1', "JSON"),
-        (changed(version=2), "version: has 2"),
-        (changed(sms="2"), "sms: has '2'"),
+        (changed(version=2), "version: is 2"),
+        (changed(sms="2"), "sms: is '2'"),
         (changed(unknown=1), "unknown"),
         (changed(policies=[]), "policies: is empty"),
         (changed(makespan_us=float("inf")), "makespan_us"),

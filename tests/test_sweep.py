@@ -149,7 +149,7 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
     [
         ("traces = [", "is not TOML: "),
         ('policies = ["serial"]', "traces: missing; expected this key"),
-        ('traces = []\npolicies = ["serial"]', "traces: has []; expected "),
+        ('traces = []\npolicies = ["serial"]', "traces: is a list of 0; expected "),
         ('traces = ["no*.json"]\npolicies = ["serial"]', "traces[0]: 'no*.json' matches no file; expected traces, "),
         ('traces = ["{t}"]\npolicies = ["serial", "sreial"]', "policies[1]: sreial: no such policy; expected one of "),
         (
@@ -161,13 +161,13 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
             "policies[0].name: missing; expected the name of a policy",
         ),
         ('traces = ["{t}"]\npolicies = ["serial"]\ngpus = ["h2000"]', "gpus[0]: 'h2000' is no GPU; expected one of "),
-        ('traces = ["{t}"]\npolicies = ["serial"]\nseeds = [-1]', "seeds[0]: has -1; expected "),
+        ('traces = ["{t}"]\npolicies = ["serial"]\nseeds = [-1]', "seeds[0]: is -1; expected "),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\nseed = [1]',
             "seed: unknown key; expected one of traces, ",
         ),
-        ('traces = ["{t}"]\npolicies = ["serial"]\nworkload = "all"', "workload: has 'all'; expected 'trace', "),
-        ('traces = "{t}"\npolicies = ["serial"]', "traces: has "),
+        ('traces = ["{t}"]\npolicies = ["serial"]\nworkload = "all"', "workload: is 'all'; expected 'trace', "),
+        ('traces = "{t}"\npolicies = ["serial"]', "traces: is "),
         (
             'traces = ["{t}"]\npolicies = ["leftover:first=5\\nx"]',
             "policies[0]: is 'leftover:first=5\\nx'; expected text that can be printed on a line",

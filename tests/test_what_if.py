@@ -88,9 +88,9 @@ def test_more_shared_memory_holds_more_blocks() -> None:
     [
         ({"l2_bytes": 1}, "l2_bytes: is nothing that can be changed; expected one of sm_count, "),
         ({"sm_count": 33}, "sm_count: 33 SMs do not make whole TPCs; expected a multiple of sms_per_tpc, 2, or "),
-        ({"sm_count": 0}, "sm_count: has 0; expected "),
+        ({"sm_count": 0}, "sm_count: is 0; expected "),
         ({"sm_count": 10**400}, "sm_count: is 1000000000"),
-        ({"sm_count": 2.5}, "sm_count: has 2.5; expected "),
+        ({"sm_count": 2.5}, "sm_count: is 2.5; expected "),
         ({"sm_count": True}, "sm_count: is True; expected a number"),
         ({"sm_count": "x-1"}, "sm_count: is 'x-1'; expected a number, xFACTOR such as x0.5, or the name of a GPU"),
         ({"sm_count": "twice"}, "sm_count: is 'twice'; expected a number, xFACTOR such as x0.5, or the name of a GPU"),

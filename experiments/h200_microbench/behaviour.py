@@ -17,17 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.lab.record.block_log import (
+    SEGMENTS,
     Launch,
     Recording,
     Row,
     Table,
     load_recording,
-    progress_curves,
     repeats,
     spread,
 )
 from gpusim.lab.record.microbench import write_csv
-from gpusim.lab.record.microbench_tables import alone_clocks, last_repeats
 
 SCHEDULERS = 4
 """Warp schedulers of an SM."""
@@ -35,11 +34,54 @@ SCHEDULERS = 4
 REGISTERS = 65_536
 """Of an SM."""
 
+SLOW_CLOCK = 0.97  # of the clock otherwise, under which an SM counts as slow
+
 
 def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
     """Yields each repeat of a case, in order, with its launches by role."""
     for group in repeats(launches):
         yield group[0].rep, {launch.role: launch for launch in group}
+
+
+def progress_curves(launch: Launch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When each block had done each eighth of its work, averaged over its warps.
+
+    Returns:
+        clocks: [grid, SEGMENTS + 1], cycles on the SM's clock, the first its start.
+        done: [SEGMENTS + 1], the fraction done.
+    """
+    if launch.progress is None:
+        raise ValueError("this launch recorded no progress")
+    starts = launch.blocks["start_clock"].astype(np.float64)[:, None]
+    clocks = np.concatenate([starts, starts + launch.progress.astype(np.float64).mean(axis=1)], axis=1)
+    return clocks, np.linspace(0.0, 1.0, SEGMENTS + 1)
+
+
+def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
+    """How fast the blocks of two launches progress while both are on an SM.
+
+    Returns:
+        [SMs, 3]: offset of b's start from a's (cycles), rate of a and of b (mean over their blocks on the SM, work a
+        cycle) from b's last start to the first end. SMs that do not hold both as arranged are left out.
+    """
+    curves_a, done = progress_curves(a)
+    curves_b, _ = progress_curves(b)
+    of_b = dict(b.by_sm())
+    rows = []
+    for smid, in_a in a.by_sm():
+        in_b = of_b.get(smid)
+        if in_b is None or len(in_a) != a.per_sm or len(in_b) != b.per_sm:
+            continue
+        low = curves_b[in_b, 0].max()
+        high = min(float(a.blocks["end_clock"][in_a].min()), float(b.blocks["end_clock"][in_b].min()))
+        if high - low < 3000:
+            continue
+        rate_a, rate_b = (
+            np.mean([np.diff(np.interp((low, high), curve[i], done))[0] for i in members]) / (high - low)
+            for curve, members in ((curves_a, in_a), (curves_b, in_b))
+        )
+        rows.append((low - curves_a[in_a, 0].min(), rate_a, rate_b))
+    return np.array(rows).reshape(-1, 3)
 
 
 def rates_by_age(launch: Launch) -> NDArray[np.float64]:
@@ -77,6 +119,122 @@ def residents_at(launch: Launch, ns: int, sm_count: int) -> NDArray[np.int64]:
     """Blocks of a launch that were on each SM at a time: [SMs]."""
     there = (launch.starts_ns <= ns) & (launch.ends_ns > ns)
     return np.bincount(launch.blocks["smid"][there], minlength=sm_count)
+
+
+def last_repeats(launches: Iterable[Launch]) -> list[Launch]:
+    """The last repeat of each launch: the first may have found its operands outside L2."""
+    return list({(launch.experiment, launch.kernel, launch.case): launch for launch in launches}.values())
+
+
+def alone_clocks(recording: Recording) -> dict[str, float]:
+    """Cycles that a block of each kernel lives alone on an SM."""
+    return {
+        launch.kernel: float(launch.life_clocks.mean())
+        for launch in last_repeats(recording.of("one_wave"))
+        if launch.per_sm == 1
+    }
+
+
+def residency_table(recording: Recording) -> Iterator[Row]:
+    """Several (k) blocks of a kernel on every SM: their lives relative to a lone block's, and the SM's throughput."""
+    alone = alone_clocks(recording)
+    for launch in last_repeats(recording.of("one_wave", "many_waves")):
+        lives = launch.life_clocks / alone[launch.kernel]
+        first_end, span = [], []
+        for _, members in launch.by_sm():
+            start = float(launch.blocks["start_clock"][members].min())
+            ends = np.sort(launch.blocks["end_clock"][members].astype(np.float64)) - start
+            first_end.append(ends[0] / ends[-1])
+            span.append(ends[-1] / alone[launch.kernel])
+        yield {
+            "kernel": launch.kernel,
+            "threads": launch.threads,
+            "registers": launch.registers,
+            "k": launch.per_sm,
+            "waves": len(launch.blocks) // (launch.per_sm * recording.sm_count),
+            "relative_life": round(float(lives.mean()), 4),
+            "life_cv": round(float(lives.std() / lives.mean()), 4),
+            "shortest": round(float(lives.min()), 3),
+            "longest": round(float(lives.max()), 3),
+            "throughput": round(len(launch.blocks) / recording.sm_count / float(np.mean(span)), 4),
+            "first_end_over_last": round(float(np.mean(first_end)), 4) if launch.experiment == "one_wave" else "",
+        }
+
+
+def sharing_table(recording: Recording) -> Iterator[Row]:
+    """Blocks of a on an SM, then blocks of b: rates of each while both are there, relative to alone."""
+    alone = alone_clocks(recording)
+    for (experiment, case), launches in recording.cases("stagger", "corun").items():
+        found, reps = [], repeats(launches)
+        for group in reps:
+            a, b = (next(x for x in group if x.role == role) for role in "ab")
+            rates = overlap_rates(a, b)
+            found.append(rates * (1 / alone[a.kernel], alone[a.kernel], alone[b.kernel]))
+        rows = np.concatenate(found)
+        if not len(rows):
+            continue
+        share = rows[:, 1] / (rows[:, 1] + rows[:, 2])
+        offset, rate_a, rate_b = rows.mean(axis=0)
+        yield {
+            "experiment": experiment,
+            "a": a.kernel,
+            "blocks_a": a.per_sm,
+            "b": b.kernel,
+            "blocks_b": b.per_sm,
+            "case": case,
+            "offset": round(float(offset), 3),
+            "rate_a": round(float(rate_a), 4),
+            "rate_b": round(float(rate_b), 4),
+            "share_a_percent": round(100 * float(share.mean()), 2),
+            "share_a_sd": round(100 * float(share.std()), 2),
+            "sms_counted": round(len(rows) / len(reps)),
+        }
+
+
+def topology_table(recording: Recording) -> Table:
+    """Per SM: a number for the SMs that clusters showed to share a GPC, and the smallest green context it was in."""
+    group = list(range(recording.sm_count))
+
+    def root(x: int) -> int:
+        while group[x] != x:
+            x = group[x]
+        return x
+
+    for launch in recording.of("cluster"):
+        size = int(launch.case)
+        smids = launch.blocks["smid"][np.argsort(launch.blocks["block"])]
+        for first in range(0, len(smids) // size * size, size):
+            for smid in smids[first : first + size]:
+                group[root(int(smid))] = root(int(smids[first]))
+    green: dict[int, int] = {}
+    for launch in sorted(recording.of("green"), key=lambda launch: -int(launch.case)):
+        green.update(dict.fromkeys(np.unique(launch.blocks["smid"]).tolist(), int(launch.case)))
+    numbers: dict[int, int] = {}
+    return [
+        {
+            "smid": smid,
+            "gpc_group": numbers.setdefault(root(smid), len(numbers)),
+            "smallest_green_context": green.get(smid, ""),
+        }
+        for smid in range(recording.sm_count)
+    ]
+
+
+def clock_table(recording: Recording) -> Iterator[Row]:
+    """SM clock beside blocks of each kind of arithmetic: how many SMs are slow, least and greatest clock."""
+    alone = recording.clocks_per_ns * 1000
+    for (_, case), launches in recording.cases("clock").items():
+        load, blocks = (text.rpartition("=")[2] for text in case.split("/"))
+        mhz: dict[int, list[float]] = defaultdict(list)
+        for launch in launches:
+            if launch.role == "watch":
+                rates = launch.life_clocks / (launch.ends_ns - launch.starts_ns).astype(np.float64) * 1000
+                for sm, rate in zip(launch.blocks["smid"], rates, strict=True):
+                    mhz[int(sm)].append(float(rate))
+        seen = np.array([np.median(values) for values in mhz.values()])
+        row = {"load": load, "blocks": int(blocks), "sms_seen": len(seen)}
+        row |= {"sms_slow": int((seen < SLOW_CLOCK * alone).sum())}
+        yield row | {"mhz_lowest": round(float(seen.min())), "mhz_highest": round(float(seen.max()))}
 
 
 def dependency_table(recording: Recording) -> Iterator[Row]:
@@ -372,11 +530,15 @@ def _life_ns(launches: Sequence[Launch]) -> float:
 
 TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
     "dependencies": dependency_table,
+    "topology": topology_table,
     "clusters": cluster_table,
+    "clock": clock_table,
     "beside_tensor": beside_table,
     "issue": issue_table,
     "schedulers": scheduler_table,
+    "residency": residency_table,
     "ages": age_table,
+    "sharing": sharing_table,
     "placement": placement_table,
     "room": room_table,
     "queue": queue_table,

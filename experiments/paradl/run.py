@@ -27,6 +27,7 @@ from gpusim.training.networks.network import Network
 from gpusim.training.networks.steps import training_iteration
 from gpusim.training.networks.zoo import network, residual
 from gpusim.training.paradl.cluster import load_cluster
+from gpusim.training.paradl.divide import WHOLE
 from gpusim.training.paradl.equations import DELTA, Links, data_us, filter_us
 from gpusim.training.paradl.layers import MEASURED, LayerTimes, measured_times, sizes
 from gpusim.training.paradl.oracle import STRATEGIES as ALL
@@ -102,11 +103,18 @@ def oracle(name: str, without: Collection[str] | str = ()) -> Oracle:
     net, cluster = network(name), load_cluster("h200")
     times = measured_times(net, "h200")
     if DIVIDED in without:
-        times = times.of_whole_layers()
+        times = of_whole_layers(net)
     if BY_SIZE in without:
         links = (cluster.node.all_reduce, cluster.node.all_gather, cluster.node.send_receive)
         cluster = replace(cluster, node=Links(*(replace(link, measured=(), among=()) for link in links)))
     return Oracle(net, times, cluster, gamma(net), copies=COPIES not in without)
+
+
+def of_whole_layers(net: Network) -> LayerTimes:
+    """Times without those measured of divided layers: one of p parts then takes a p-th of the whole."""
+    rows = [row for row in lines(MEASURED / "h200.csv.gz") if (row["network"], row["divided"]) == (net.name, WHOLE)]
+    times = [(row["layer"], int(row["batch"]), float(row["forward_us"]), float(row["backward_us"])) for row in rows]
+    return LayerTimes("h200", [(layer, WHOLE, 1, batch, *us) for layer, batch, *us in times])
 
 
 def gamma(net: Network) -> float:

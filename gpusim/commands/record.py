@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="a .py file, a network by name, li2016, a .toml or .csv of shapes, microbench or host",
+        help="a .py file, a network by name, a .toml or .csv of shapes, microbench or host",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the recording; existing files are kept")
     calls = parser.add_argument_group("a network or shapes")
@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--outcomes", action="store_true", help="also measure what `gpusim validate` scores; of OPS.py, too"
     )
     bench = parser.add_argument_group("microbench")
-    bench.add_argument("--counters", action="store_true", help="profile the kernels with Nsight Compute (ncu), too")
+    bench.add_argument(
+        "--counters", action="store_true", help="of --matrix: profile the kernels with Nsight Compute (ncu), too"
+    )
     bench.add_argument("--matrix", action="store_true", help="time the resource matrix instead")
     bench.add_argument("--raw", type=Path, metavar="DIR", help="keep the raw logs there")
     parser.set_defaults(program=[])
@@ -90,7 +92,9 @@ def _recorded(args: argparse.Namespace) -> Iterator[str]:
 def _microbench(args: argparse.Namespace) -> None:
     from gpusim.lab.record.microbench import run_microbenchmarks
 
-    result = run_microbenchmarks(args.out, counters=args.counters, raw_dir=args.raw)
+    if args.counters:
+        raise InputError(None, "--counters", "is for --matrix only", "--matrix with it, or no such option")
+    result = run_microbenchmarks(args.out, args.raw)
     columns = [Column("constant"), Column("value", right=True), Column("unit"), Column("meaning", narrow="break")]
     constants = result["constants"].items()
     print_table(columns, [(name, f"{c['value']:g}", c["unit"], c["meaning"]) for name, c in constants])

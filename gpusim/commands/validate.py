@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dataset",
         type=Path,
         metavar="DATASET",
-        help="a folder like experiments/h200_validation/data, experiments/h200_microbench or "
-        "experiments/resource_matrix, or one of whole models (NAME.kineto.json.gz, NAME.ncu.csv.gz, pairs.csv)",
+        help="a folder like experiments/h200_validation/data or experiments/resource_matrix, or one of whole models "
+        "(NAME.kineto.json.gz, NAME.ncu.csv.gz, pairs.csv)",
     )
     parser.add_argument("--gpu", default="h200", metavar="NAME|PATH", help="the GPU it was measured on; default: h200")
     parser.add_argument(

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 _LONGEST_QUOTE = 60
 _MOST_MEANT = 3  # names that begin as somebody wrote
-_BOUNDS = {  # of a number, as pydantic says it and as we do; the longer ones first
-    "greater than or equal to ": "a number of at least ",
-    "less than or equal to ": "a number of at most ",
-    "greater than ": "a number above ",
-    "less than ": "a number below ",
-}
 _LONGEST_PART = 400  # characters of a place or a problem: names and cells of files in them may have any length
 
 
@@ -98,31 +93,8 @@ def described(error: BaseException) -> str:
 
 
 def from_pydantic(path: str | Path | None, error: ValidationError, model: type[BaseModel] | None = None) -> InputError:
-    """Return the first problem of a failed pydantic validation of a file as an `InputError`.
-
-    A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the validator
-    stands, and its problem and expectation are kept. Of a ``model`` an unknown key is told the known ones.
-    """
-    first = first_problem(error)
-    kind = first["type"]
-    raised = first.get("ctx", {}).get("error")
-    if isinstance(raised, InputError):
-        return InputError(path, _place((*first["loc"], raised.place)), raised.problem, raised.expected)
-    place = _place(first["loc"])
-    if kind == "missing":
-        return InputError(path, place, "missing", "this key")
-    if kind == "extra_forbidden":
-        owner = None if model is None else _owner(model, first["loc"])
-        expected = "no such key here" if owner is None else expected_one_of(owner.model_fields, first["loc"][-1])
-        return InputError(path, place, "unknown key", expected)
-    message = first["msg"]
-    for prefix in ("Input should be ", "Value error, "):
-        message = message.removeprefix(prefix)
-    for theirs, ours in _BOUNDS.items():
-        if message.startswith(theirs):
-            message = ours + message.removeprefix(theirs)
-            break
-    return InputError(path, place, f"has {quote(first['input'])}", message)
+    """Return the first fault that pydantic found in a ``model`` as an `InputError`, as `told` does."""
+    return told(first_problem(error), model, path)
 
 
 def first_problem(error: ValidationError) -> ErrorDetails:
@@ -137,31 +109,134 @@ def first_problem(error: ValidationError) -> ErrorDetails:
     return first
 
 
-def _owner(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
-    """The model that has the last field of a pydantic location; None where that is not known."""
+def told(
+    error: ErrorDetails,
+    model: type[BaseModel] | None,
+    path: str | Path | None = None,
+    within: tuple[int | str, ...] = (),
+    patterns: Mapping[str, str] = MappingProxyType({}),
+) -> InputError:
+    """Return a fault that pydantic found in a ``model``, or in the part of one that ``within`` locates.
+
+    A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the validator
+    stands, and its problem and expectation are kept. ``patterns`` has regular expressions of texts in words.
+    """
+    place, owner = _place((*within, *error["loc"]), model)
+    raised = error.get("ctx", {}).get("error")
+    if isinstance(raised, InputError):
+        return InputError(path, ".".join(filter(None, (place, raised.place))), raised.problem, raised.expected)
+    if error["type"].startswith("union_tag"):
+        place += ".kind"
+    return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner, patterns))
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in the type of a field: of ``tuple[Kernel | Copy, ...]`` both."""
     from pydantic import BaseModel
 
-    kind: Any = model
-    for step in loc[:-1]:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            field = kind.model_fields.get(str(step))
-            kind = None if field is None else field.annotation
-        else:  # of a list or a table, what it holds
-            kind = (get_args(kind) or [None])[-1]
-        if get_origin(kind) is UnionType:  # of `X | None`, X
-            kind = get_args(kind)[0]
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)
 
 
-def _place(loc: Iterable[str | int]) -> str:
-    """Writes a pydantic location as a path: `streams[0].name`."""
+def kinds(field: FieldInfo | None) -> dict[str, type[BaseModel]]:
+    """The classes that an element of a field may be, by their kind; none where it is of one class."""
+    found = [] if field is None else [one for one in models_in(field.annotation) if "kind" in one.model_fields]
+    return {get_args(one.model_fields["kind"].annotation)[0]: one for one in found} if len(found) > 1 else {}
+
+
+def _place(loc: Iterable[str | int], outermost: type[BaseModel] | None) -> tuple[str, type[BaseModel] | None]:
+    """Pydantic's location as `streams[0].operations[3].kernel.grid`, and the model whose field its last name is.
+
+    Pydantic puts the tag of a union (kernel, copy, poisson, …) into the location; the file has no such level.
+    """
     place = ""
-    for step in loc:
-        if isinstance(step, int):
-            place += f"[{step}]"
-        elif step:
-            place += f".{step}" if place else step
-    return place
+    owner = model = outermost
+    tagged: Mapping[str, type[BaseModel]] = {}
+    for part in loc:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif tagged:
+            model, tagged = tagged.get(part, model), {}
+        else:
+            place, owner = place_in(place, part), model
+            field = None if model is None else model.model_fields.get(part)
+            model = model if field is None else next(models_in(field.annotation), model)
+            tagged = kinds(field)
+    return place, owner
+
+
+def _explain(
+    error: ErrorDetails, loc: Sequence[str | int], owner: type[BaseModel] | None, patterns: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return the fault and what was expected, in the words of an `InputError`."""
+    kind, context = error["type"], error.get("ctx", {})
+    names = [part for part in loc if isinstance(part, str)]
+    field = owner.model_fields.get(names[-1]) if owner is not None and names else None
+    extra = field.json_schema_extra if field is not None else None
+    suffix = f" ({extra['unit']})" if isinstance(extra, dict) and "unit" in extra else ""
+    if kind == "missing":
+        if isinstance(loc[-1], int):
+            return "missing", "a value here"
+        return "missing", f"{(field and field.description) or 'this key'}{suffix}"
+    if kind == "extra_forbidden":
+        expected = "no such key here" if owner is None else expected_one_of(owner.model_fields, loc[-1])
+        return "unknown key", expected
+    if kind == "union_tag_not_found":
+        return "missing", "one of " + ", ".join(kinds(field))
+    if kind == "union_tag_invalid":
+        return f"is {show(context['tag'])}", expected_one_of(kinds(field), context["tag"])
+    if kind == "json_invalid":
+        return f"is not JSON ({context['error']})", "JSON"
+    problem = f"is {show(error['input'])}"
+    if kind == "string_pattern_mismatch":
+        return problem, patterns.get(str(context["pattern"]), f"text like {context['pattern']}")
+    if kind in _LIMITS:
+        return problem, _LIMITS[kind].format(**context) + suffix
+    message = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return problem, message.replace("\n", " ") + suffix
+
+
+_LIMITS = {  # kinds of pydantic's faults, in our words
+    "greater_than": "a number above {gt:.12g}",
+    "greater_than_equal": "a number of at least {ge:.12g}",
+    "less_than": "a number below {lt:.12g}",
+    "less_than_equal": "a number of at most {le:.12g}",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "literal_error": "{expected}",
+}
+
+
+def place_in(place: str, key: str) -> str:
+    """The path of a key within an object at some path, such as `streams[0].name`."""
+    plain = key.isidentifier() and len(key) <= _LONGEST_QUOTE
+    return f"{place}.{key}".lstrip(".") if plain else f"{place}[{show(key)}]"
+
+
+def show(value: Any) -> str:
+    """A value on one short line: lists and objects by size, the rest as JSON writes it."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return quote(value)
 
 
 def one_line(text: str) -> str:

@@ -259,16 +259,16 @@ def require_new_folder(path: str | Path) -> None:
     """
     target = Path(path)
     expected = "the name of a new folder, or of an empty one"
+    problem = ""
     try:
         if target.is_dir():
-            if any(target.iterdir()):
-                raise InputError(path, "", "exists and is not empty", expected)
+            problem = "exists and is not empty" if any(target.iterdir()) else ""
         elif target.exists() or target.is_symlink():
-            raise InputError(path, "", "exists and is no folder", expected)
+            problem = "exists and is no folder"
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(path, "", f"cannot be written ({_reason(error)})", expected) from None
+        problem = f"cannot be written ({_reason(error)})"
+    if problem:
+        raise InputError(path, "", problem, expected)
 
 
 @contextmanager

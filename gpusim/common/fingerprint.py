@@ -84,16 +84,18 @@ def files(paths: Iterable[Path]) -> str:
     return _hash(part for path in paths for part in (path.name.encode(), _meaning(path).digest.encode()))
 
 
-def meaning(source: str) -> bytes:
+def meaning(source: str, tree: ast.Module | None = None) -> bytes:
     """Return the code of a Python source, as its interpreter and the compiler of the core read it.
 
     Two sources with the same syntax tree, docstrings left out, and the same directives (`DIRECTIVE`) mean the same, in
-    every version of Python that parses both.
+    every version of Python that parses both. ``tree`` is that of the source where it is parsed already.
 
     Raises:
         SyntaxError, ValueError: it is no Python.
     """
-    return _meaning_of(source, ast.parse(source))
+    parts = [directive.strip() for directive in DIRECTIVE.findall(source)]
+    _write((tree or ast.parse(source)).body, parts)
+    return "\n".join(parts).encode()
 
 
 def data(content: Any) -> str:
@@ -151,7 +153,7 @@ def _read(text: bytes) -> _Meaning:
     try:
         source = text.decode()
         tree = ast.parse(source)
-        return _Meaning(_digest(_meaning_of(source, tree)), tuple(_imports(tree)))
+        return _Meaning(_digest(meaning(source, tree)), tuple(_imports(tree)))
     except (SyntaxError, ValueError, RecursionError):
         return _Meaning(_digest(text))
 
@@ -205,12 +207,6 @@ def _checksum(content: bytes) -> bytes:
 
 def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
-
-
-def _meaning_of(source: str, tree: ast.Module) -> bytes:
-    parts = [directive.strip() for directive in DIRECTIVE.findall(source)]
-    _write(tree.body, parts)
-    return "\n".join(parts).encode()
 
 
 def _of_modules(found: Mapping[str, Path]) -> str:

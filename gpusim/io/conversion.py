@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
@@ -93,7 +92,7 @@ class _Builder:
         self.path = path
         self.gpu = gpu
         self.rounded = 0  # kernels whose recorded duration was 0
-        self._launches: dict[tuple[Any, ...], KernelLaunch] = {}
+        self._launches: dict[tuple[KernelRun, float], KernelLaunch] = {}
 
     def operation(self, activity: Activity, id: str, waits: tuple[str, ...], host_waits: bool) -> Kernel | Copy:
         work, by_host = activity.work, host_waits or None
@@ -122,17 +121,7 @@ class _Builder:
         if duration_us <= 0.0:
             duration_us = LEAST_DURATION_US
             self.rounded += 1
-        key = (
-            work.name,
-            work.grid,
-            work.block,
-            work.registers_per_thread,
-            work.static_shared_memory_bytes,
-            work.dynamic_shared_memory_bytes,
-            duration_us,
-            work.mix,
-            work.work,
-        )
+        key = work, duration_us
         known = self._launches.get(key)
         if known is None:
             known = self._launches[key] = KernelLaunch(

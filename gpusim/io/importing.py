@@ -13,7 +13,7 @@ from typing import get_args
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import path_of
 from gpusim.hardware.gpu import GPU, gpu_of
-from gpusim.io import FORMATS, Order, kineto, ncu_profile, nsys, nsys_table, nvprof, ranks, source, xprof
+from gpusim.io import FORMATS, Order, gpu_trace, kineto, ncu_profile, nsys, nvprof, ranks, source, xprof
 from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
@@ -42,11 +42,20 @@ _WITHOUT_LAUNCHES = (  # words that a file has, what it is, and what to record i
         _TIMES_LAUNCHES,
     ),
 )
-_UNREAD = {
-    b"<": "is HTML or XML",
-    b"\x7fELF": "is a program",
-    b"%PDF": "is a PDF",
-}
+_UNREAD = {b"<": "is HTML or XML", b"\x7fELF": "is a program", b"%PDF": "is a PDF"}
+_ENDINGS = (
+    ".gz",
+    ".json",
+    ".trace",
+    ".pt",
+    ".csv",
+    ".ncu",
+    ".sqlite",
+    ".ncu-rep",
+    ".nsys-rep",
+    ".qdrep",
+    *xprof.ENDINGS,
+)
 
 
 @dataclass(frozen=True)
@@ -210,15 +219,15 @@ def _detect_table(path: Path, text: bytes) -> str:
     for line in decoded.splitlines():
         if re.match(r'\s*"?ID"?,', line) or "==PROF==" in line or '"Metric Name"' in line:
             return "ncu"
-        if nsys_table.is_table(line):
+        if gpu_trace.is_of_nsys(line):
             return "nsys"
         if re.match(r'\s*"?(Start|Type|Time\(%\))"?,', line) or "NVPROF" in line:
             return "nvprof"
         if re.match(r'\s*"?(Start|Time|Total Time) \((%|[num]?s)\)"?,', line):
-            expected = f"{nsys_table.A_GPU_TRACE}, or nsys export --type sqlite FILE"
+            expected = f"{gpu_trace.A_GPU_TRACE}, or nsys export --type sqlite FILE"
             raise InputError(path, "", "is a table of nsys stats with no single launches", expected)
         if re.match(r'\s*"?(Kind|Index)"?,', line) and re.search(r"Agent|gpu-id|queue-id", line, re.IGNORECASE):
-            raise InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
+            raise source.of_amd(path)
         if re.match(r'\s*"?(Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDurationNs)"?,', line):
             raise InputError(path, "", "is a table of rocprofv3 (AMD)", "a profile of an NVIDIA GPU")
     if text.startswith(b"NVR") or path.suffix in nsys.REPORTS:
@@ -234,15 +243,17 @@ def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
         return ncu_profile.timeline(path, profiled, None), profiled
     if format == "nvprof":
         is_json = _text(source.head(path))[:1] in (b"{", b"[")
-        return (nvprof.read_json if is_json else nvprof.read_csv)(path), None
+        return (nvprof if is_json else gpu_trace).read(path), None
     if format == "nsys" and not source.head(path).startswith(nsys.MAGIC) and _is_text(path):
-        return nsys_table.read(path), None
+        return gpu_trace.read(path), None
     return {"kineto": kineto.read, "nsys": nsys.read, "xprof": xprof.read}[format](path), None
 
 
 def _is_text(path: Path) -> bool:
     """Whether a file begins as a table of nsys stats, and not as a database that is cut short."""
-    return any(nsys_table.is_table(line) for line in source.head(path)[:20_000].decode("utf-8", "replace").splitlines())
+    return any(
+        gpu_trace.is_of_nsys(line) for line in source.head(path)[:20_000].decode("utf-8", "replace").splitlines()
+    )
 
 
 def _text(head: bytes) -> bytes:
@@ -266,20 +277,7 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
 
 def _trace_name(path: Path) -> str:
     name = path.name
-    for ending in (
-        ".gz",
-        ".json",
-        ".trace",
-        ".pt",
-        ".csv",
-        ".ncu",
-        ".sqlite",
-        ".ncu-rep",
-        ".nsys-rep",
-        ".qdrep",
-        ".pb",
-        ".xplane",
-    ):
+    for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name or path.name
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from gpusim.common.errors import InputError, one_line, quote
-from gpusim.io import chrome
+from gpusim.common.errors import InputError, one_line
+from gpusim.io import chrome, source
 from gpusim.io.nesting import Span, name_by_nesting
 from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.timeline import (
@@ -187,14 +187,12 @@ class _Reader:
 
     def timeline(self) -> Timeline:
         found = self.found
+        if self.hip:
+            raise source.of_amd(self.path)
         if not any(isinstance(activity.work, KernelRun) for activity in found.activities):
-            if self.hip:
-                raise _amd(self.path, "")
             unusable = f" ({self.unusable} GPU events {_UNUSABLE})" if self.unusable else ""
             problem = f"holds no kernels{unusable}"
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
-        if self.hip:
-            raise _amd(self.path, "")
         found.tells_waits = self.syncs_told and (bool(self.waits) or not self.unknown_waits)
         self._name_operations()
         self._find_streams_and_threads()
@@ -287,9 +285,4 @@ def refuse_amd(path: Path, properties: dict[str, Any]) -> None:
     """
     name = str(properties.get("name", ""))
     if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or properties.get("warpSize") == 64:
-        raise _amd(path, name)
-
-
-def _amd(path: Path, name: str) -> InputError:
-    of = f" ({quote(one_line(name))})" if name else ""
-    return InputError(path, "", f"is a profile of an AMD GPU{of}", "a profile of an NVIDIA GPU")
+        raise source.of_amd(path, name)

@@ -123,56 +123,34 @@ def gpu_file(found: Described, path: Path) -> str:
         raise InputError(path, "compute capability", error.problem, error.expected) from None
     ships = gpu_stem(Product(found.name, found.values["sm_count"], found.values.get("memory_bytes")))
     like = load_gpu(ships) if ships else nearest(found.compute_capability, found.values["sm_count"])
-    told, sms = found.source, found.values["sm_count"]
+    sms, bandwidth = found.values["sm_count"], found.bandwidth_gb_per_s
 
-    def guessed(what: str) -> str:
-        return f"not in the profile: {what} {like.name}, the nearest GPU that ships"
+    def entry(key: str, told: object, otherwise: object = None, how: str = "that of") -> str:
+        source = found.source if told else f"not in the profile: {how} {like.name}, the nearest GPU that ships"
+        doubt = "" if told else ", verified = false"
+        return f"{key} = {{ value = {json.dumps(told or otherwise)}, source = {json.dumps(source)}{doubt} }}"
 
-    per_sm = like.dram_bandwidth_gb_per_s / like.sm_count
-    tpc = like.sms_per_tpc if sms % like.sms_per_tpc == 0 else 1
-    clock, bandwidth = found.clock_mhz, found.bandwidth_gb_per_s
+    by_sms = round(like.dram_bandwidth_gb_per_s / like.sm_count * sms, 1)
     lines = [
         f"# Made by `gpusim gpus new --from-profile {one_line(path.name)}`. Replace what is not verified.",
         "version = 1",
         f"title = {json.dumps(found.name)}",
         "",
-        _entry(
-            "architecture",
-            found.chip or like.architecture,
-            told if found.chip else guessed("that of"),
-            bool(found.chip),
-        ),
-        _entry("compute_capability", found.compute_capability, told),
-        _entry("sm_count", sms, told),
-        _entry("sms_per_tpc", tpc, guessed("as of"), False),
-        _entry(
-            "boost_clock_mhz", clock or like.boost_clock_mhz, told if clock else guessed("that of"), clock is not None
-        ),
-        _entry("fp32_lanes_per_sm", like.fp32_lanes_per_sm, guessed("as of"), False),
-        _entry(
-            "dram_bandwidth_gb_per_s",
-            round(bandwidth or per_sm * sms, 1),
-            told if bandwidth else guessed("as much for each SM as"),
-            bandwidth is not None,
-        ),
-        _of(found, "l2_bytes", like.l2_bytes, guessed("that of")),
-        _of(found, "memory_bytes", like.memory_bytes, guessed("that of")),
+        entry("architecture", found.chip, like.architecture),
+        entry("compute_capability", found.compute_capability),
+        entry("sm_count", sms),
+        entry("sms_per_tpc", None, like.sms_per_tpc if sms % like.sms_per_tpc == 0 else 1, "as of"),
+        entry("boost_clock_mhz", found.clock_mhz, like.boost_clock_mhz),
+        entry("fp32_lanes_per_sm", None, like.fp32_lanes_per_sm, "as of"),
+        entry("dram_bandwidth_gb_per_s", bandwidth and round(bandwidth, 1), by_sms, "as much for each SM as"),
+        entry("l2_bytes", found.values.get("l2_bytes"), like.l2_bytes),
+        entry("memory_bytes", found.values.get("memory_bytes"), like.memory_bytes),
     ]
     limits = CAPABILITIES[found.compute_capability]
     other = {key: value for key, value in found.values.items() if key in limits and limits[key] != value}
     if other:
-        lines += ["", "[limits]", *(_entry(key, value, told) for key, value in other.items())]
+        lines += ["", "[limits]", *(entry(key, value) for key, value in other.items())]
     return "\n".join(lines) + "\n"
-
-
-def _of(found: Described, key: str, otherwise: int, doubt: str) -> str:
-    value = found.values.get(key)
-    return _entry(key, value or otherwise, found.source if value else doubt, bool(value))
-
-
-def _entry(key: str, value: object, told: str, verified: bool = True) -> str:
-    doubt = "" if verified else ", verified = false"
-    return f"{key} = {{ value = {json.dumps(value)}, source = {json.dumps(told)}{doubt} }}"
 
 
 def name_of(found: Described) -> str:

@@ -188,7 +188,7 @@ class _Export:
         if GRAPHS in self.tables:
             return InputError(self.path, "", "holds whole CUDA graphs", "nsys profile --cuda-graph-trace=node")
         if any(name.startswith("rocpd") for name in self.tables):
-            return InputError(self.path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
+            return source.of_amd(self.path)
         if CALLS in self.tables and (calls := self._count(CALLS)):
             problem = f"holds {calls} CUDA calls and no kernels: the GPU's side was not recorded"
             return InputError(self.path, "", problem, _A_GPU_SIDE)
@@ -294,10 +294,12 @@ class _Export:
     def _threads(self) -> None:
         if CALLS not in self.tables:
             return
-        launches = {(a.stream.process, a.order) for a in self.found.activities}
+        wanted = {(a.stream.process, a.order) for a in self.found.activities}
+        for process, order in self._rows(SYNCS, ("globalPid", "correlationId")) if SYNCS in self.tables else ():
+            wanted.add((_text(process), order))
         for thread, order, start in self._rows(CALLS, ("globalTid", "correlationId", "start")):
             process = _process_of_thread(thread)
-            if order is not None and (process, _whole(order)) in launches:
+            if order is not None and (process, _whole(order)) in wanted:
                 self.found.threads[process, _whole(order)] = str(thread)
                 if start is not None:
                     self.found.launched_us[process, _whole(order)] = _whole(start) / 1000
@@ -323,7 +325,6 @@ class _Export:
         if SYNCS not in self.tables:
             return
         records = self._records()
-        threads = self._calls_of_syncs()
         waits = 0
         keys = {(a.stream.process, a.stream.context, a.stream.number): a.stream for a in self.found.activities}
         unknown = 0
@@ -335,7 +336,7 @@ class _Export:
             waiting = keys.get((owner, _text(context), str(stream)))
             record = records.get((owner, event)) if event else None
             source = None if record is None else keys.get((owner, record[0], record[1]))
-            thread = threads.get((owner, at), "")
+            thread = self.found.threads.get((owner, at), "")
             if kind == _STREAM_WAIT:
                 waits += 1
                 unknown += record is None
@@ -363,16 +364,6 @@ class _Export:
             (_text(process), event): (_text(context), str(stream), _whole(order))
             for process, event, context, stream, order in self._rows(EVENTS, columns)
             if event and order is not None
-        }
-
-    def _calls_of_syncs(self) -> dict[tuple[str, int], str]:
-        if CALLS not in self.tables:
-            return {}
-        wanted = {_whole(order) for (order,) in self._rows(SYNCS, ("correlationId",)) if order is not None}
-        return {
-            (_process_of_thread(thread), _whole(order)): str(thread)
-            for thread, order in self._rows(CALLS, ("globalTid", "correlationId"))
-            if order is not None and _whole(order) in wanted
         }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import TooLarge, is_file, most_unpacked, opened, pieces
 from gpusim.common.progress import watcher
 
@@ -24,6 +24,12 @@ GZIP = b"\x1f\x8b"
 A_PROFILE = "a profile of ncu, PyTorch, JAX, nsys or nvprof, plain or gzip"
 
 _PACKED = {b"PK\x03\x04": "a ZIP archive", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+def of_amd(path: Path, name: str = "") -> InputError:
+    """Return the error of a profile of an AMD GPU, with its name where that is known."""
+    of = f" ({quote(one_line(name))})" if name else ""
+    return InputError(path, "", f"is a profile of an AMD GPU{of}", "a profile of an NVIDIA GPU")
 
 
 def chunks(path: Path) -> Iterator[bytes]:

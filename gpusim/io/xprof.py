@@ -97,7 +97,7 @@ def _work(path: Path, event: _Event) -> KernelRun | CopyRun | None:
     details = {name: str(event.args.get(f"{name}_details", "")) for name in ("kernel", "memcpy", "memset")}
     values = dict(_DETAIL.findall(" ".join(details.values()).replace("\n", " ")))
     if "private_mem" in values:
-        raise _amd(path)
+        raise source.of_amd(path)
     if details["memcpy"] or details["memset"]:
         ends = f"{values.get('kind_src', '')} {values.get('kind_dst', '')}"
         name = event.name.replace("2", "to")  # MemcpyH2D
@@ -126,10 +126,6 @@ def _host(event: _Event, found: Timeline) -> None:
         step = whole(event.args.get("step_num"))
         names = (one_line(event.name), *([] if step is None else [f"ProfilerStep#{step}"]))
         found.ranges += [Range(name, event.start_us, event.start_us + event.duration_us) for name in names]
-
-
-def _amd(path: Path) -> InputError:
-    return InputError(path, "", "is a profile of an AMD GPU", "a profile of an NVIDIA GPU")
 
 
 # ---- JSON
@@ -183,7 +179,7 @@ def _plane(path: Path, content: bytes, found: Timeline) -> Iterator[_Event]:
     gpu = _GPU.match(name)
     if gpu is not None and parts[_LINES]:
         if "amd" in str(told.get("device_vendor", "")).lower():
-            raise _amd(path)
+            raise source.of_amd(path)
         major, minor = whole(told.get("compute_cap_major")), whole(told.get("compute_cap_minor"))
         capability = None if major is None or minor is None else f"{major}.{minor}"
         sms = whole(told.get("core_count")) or None

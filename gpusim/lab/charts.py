@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpusim.common.errors import one_line
 from gpusim.common.tables import number, shortened
-from gpusim.lab.curves import UNDIVIDED, Curve, ResidencyCurve, SplitCurve
+from gpusim.lab.curves import UNDIVIDED, Curve, SplitCurve
 from gpusim.lab.kernel_mix import ARITHMETIC, PIPES, REST, STALLS, KernelMix
 from gpusim.results.error_band import HowWrong
 from gpusim.results.style import (
@@ -88,12 +88,12 @@ def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
     above.set_xlabel(f"SMs of {second}")
 
 
-def residency(curve: ResidencyCurve) -> Figure:
+def residency(curve: Curve) -> Figure:
     """Time of a call against the blocks that an SM may hold."""
     return _curve_figure(curve, time_over_residency, 2.7)
 
 
-def time_over_residency(curve: ResidencyCurve, axes: Axes) -> None:
+def time_over_residency(curve: Curve, axes: Axes) -> None:
     """Draws the time over that with as many blocks as fit: predicted, measured, and in proportion to the blocks."""
     most = max(curve.predicted_us)
     whole_us = curve.predicted_us[most]

@@ -29,7 +29,7 @@ LEAST_SMS = 8  # of a part: the fewest that a dataset's green contexts had
 
 @dataclass(frozen=True)
 class Curve:
-    """Times over a quantity that is varied."""
+    """Times over a quantity that is varied, such as the blocks that an SM may hold; the last is as many as fit."""
 
     title: str  # of what, where
     predicted_us: Mapping[int, float]  # time by number, ascending
@@ -47,11 +47,6 @@ class SplitCurve(Curve):
     # predicted makespan by how else they ran, in the words of `UNDIVIDED`
     undivided_us: Mapping[str, float] = field(default_factory=dict)
     measured_undivided_us: Mapping[str, float] = field(default_factory=dict)  # likewise, as measured
-
-
-@dataclass(frozen=True)
-class ResidencyCurve(Curve):
-    """Time of a call against the blocks of its kernels that an SM may hold; the last is as many as fit."""
 
 
 # ---- of a trace
@@ -83,7 +78,7 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
     )
 
 
-def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> ResidencyCurve:
+def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Curve:
     """An operation alone, with ever fewer blocks of its kernels allowed on an SM.
 
     Args:
@@ -111,7 +106,7 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Residen
     found = {
         blocks: session.replay(alone, f"{Quota.name}:blocks={stream.name}:{blocks}") for blocks in range(1, most + 1)
     }
-    return ResidencyCurve(
+    return Curve(
         f"{stream.operations[0].id} of {trace.name} on {gpu.name}",
         {blocks: result.makespan_us for blocks, result in found.items()},
         how_wrong=error_band(found[1], alone, gpu),
@@ -158,7 +153,7 @@ def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
     )
 
 
-def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> ResidencyCurve:
+def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> Curve:
     """A call with ever less shared memory left for its blocks.
 
     Raises:
@@ -172,7 +167,7 @@ def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> ResidencyCurve
         raise InputError(dataset.folder, "--operation", _given(ops), expected)
     mine = sorted((c for c in measured if c.ops[0][0] == ops[0]), key=lambda condition: condition.blocks)
     times, predictor = measurements(dataset), Predictor(dataset)
-    return ResidencyCurve(
+    return Curve(
         f"{call_in_words(ops[0])} on {dataset.gpu.name}",
         {c.blocks[0]: 1e3 * _ms(predictor, c) for c in mine},
         {c.blocks[0]: 1e3 * times["residency_curve", c.key] for c in mine},

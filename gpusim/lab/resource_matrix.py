@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -102,12 +102,12 @@ class Matrix:
 
     def __init__(self, folder: Path, gpu: GPU) -> None:
         self.gpu = gpu
-        self._isolated: dict[tuple[str, str], list[Row]] = {}
-        for row in _table(folder / ISOLATED, ("kernel", "placement", "us", "sms", "done_1_us")):
-            self._isolated.setdefault((row["kernel"], row["placement"]), []).append(row)
+        self._isolated = _medians(folder / ISOLATED, ("kernel", "placement"), ("us", "sms", "done_1_us"))
         counted = _table(folder / COUNTERS, ("kernel", "Kernel Name", "launch__grid_size"))
         self._launches = {row["kernel"]: self._launch(row) for row in counted}
-        self._pairs = _table(folder / PAIRS, ("first", "second", "placement", "first_end_us", "shared_sms"))
+        pairs = _medians(folder / PAIRS, ("first", "second", "placement"), ("first_end_us", "shared_sms"))
+        # the medians of the runs of each pair in each order and placement
+        self.pairs = {pair: run for pair, run in pairs.items() if {*pair[:2]} <= self._launches.keys()}
 
     def launch(self, kernel: str) -> KernelLaunch:
         """A kernel as profiled, with the duration that it has isolated."""
@@ -115,32 +115,16 @@ class Matrix:
 
     def us(self, kernel: str, part: str) -> float:
         """Isolated time on all SMs, or on the first or second half of them."""
-        return median(float(row["us"]) for row in self._isolated[kernel, part])
+        return self._isolated[kernel, part]["us"]
 
     def sms(self, kernel: str, part: str) -> int:
         """SMs that it ran on."""
-        return int(self._isolated[kernel, part][0]["sms"])
+        return int(self._isolated[kernel, part]["sms"])
 
     def done_us(self, kernel: str, part: str, done: float) -> float:
         """When a part of its work is done, isolated."""
-        rows = self._isolated[kernel, part]
-        steps = [name for name in rows[0] if name.startswith("done_")]
-        times = [0.0, *(median(float(row[name]) for row in rows) for name in steps)]
-        step = min(int(done * len(steps)), len(steps) - 1)
-        return times[step] + (done * len(steps) - step) * (times[step + 1] - times[step])
-
-    def pairs(self) -> list[tuple[str, str, str, dict[str, str]]]:
-        """Each pair in each order and placement, with the medians of its runs."""
-        found = []
-        for (first, second, placement), rows in groupby(
-            self._pairs, lambda row: (row["first"], row["second"], row["placement"])
-        ):
-            runs = list(rows)
-            if first in self._launches and second in self._launches:
-                numbers = [name for name in runs[0] if name not in ("first", "second", "placement", "run")]
-                middle = {name: str(median(float(run[name]) for run in runs)) for name in numbers}
-                found.append((first, second, placement, middle))
-        return found
+        times = [0.0, *(us for name, us in self._isolated[kernel, part].items() if name.startswith("done_"))]
+        return float(np.interp(done * (len(times) - 1), range(len(times)), times))
 
     def _launch(self, row: Row) -> KernelLaunch:
         counters = {name: value for name, value in row.items() if value and value != "n/a"}
@@ -149,9 +133,18 @@ class Matrix:
         return launch.model_copy(update={"name": row["kernel"], "duration_us": us})
 
 
-def _table(path: Path, columns: tuple[str, ...]) -> Sequence[Row]:
+def _table(path: Path, columns: Sequence[str]) -> Sequence[Row]:
     expected = "what gpusim record microbench --matrix --counters writes"
     return [row for _, row in recorded_rows(path, columns, expected)]
+
+
+def _medians(path: Path, names: Sequence[str], columns: Sequence[str]) -> dict[tuple[str, ...], dict[str, float]]:
+    """Medians of the columns of a table over the rows with the same names; ``columns``: some that it must have."""
+    import pandas as pd
+
+    table = pd.DataFrame(_table(path, (*names, *columns))).set_index([*names]).astype(float)
+    found: dict[Any, dict[Any, float]] = table.groupby(level=[*names], sort=False).median().to_dict("index")
+    return found
 
 
 # ---- predicted -------------------------------------------------------------------------------------------------------
@@ -172,19 +165,16 @@ def _points(matrix: Matrix) -> Iterator[Point]:
             alone[kernel, sms] = confined_us(model, sms, matrix.gpu) - model.latency_us
         return alone[kernel, sms]
 
-    pairs = matrix.pairs()
-    for first, second, placement, run in tracked(pairs, len(pairs), matrix.gpu.name):
+    for (first, second, placement), run in tracked(matrix.pairs.items(), len(matrix.pairs), matrix.gpu.name):
         parts = ("all", "all") if placement == SAME else ("first", "second")
         sms = [matrix.sms(kernel, part) for kernel, part in zip((first, second), parts, strict=True)]
-        starts = 0.0, float(run["second_start_us"])
-        ends = float(run["first_end_us"]), float(run["second_end_us"])
+        starts = 0.0, run["second_start_us"]
+        ends = run["first_end_us"], run["second_end_us"]
         overlap = max(0.0, min(ends) - max(starts))
         predicted = predicted_us(matrix, session, (first, second), starts[1], placement, sms)
         for i, (kernel, beside, order) in enumerate(((first, second, "first"), (second, first, "second"))):
             us = ends[i] - starts[i]
-            before, after = (
-                matrix.done_us(kernel, parts[i], float(run[f"{order}_done_{at}"])) for at in ("before", "after")
-            )
+            before, after = (matrix.done_us(kernel, parts[i], run[f"{order}_done_{at}"]) for at in ("before", "after"))
             yield Point(
                 matrix.gpu.name,
                 kernel,
@@ -192,7 +182,7 @@ def _points(matrix: Matrix) -> Iterator[Point]:
                 placement,
                 order,
                 overlap / us,
-                float(run["shared_sms"]) / float(run[f"{order}_sms"]),
+                run["shared_sms"] / run[f"{order}_sms"],
                 us / matrix.us(kernel, parts[i]),
                 predicted[i] / alone_us(kernel, sms[i]),
                 overlap / (after - before) if after > before else 1.0,

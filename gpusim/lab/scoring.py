@@ -1,7 +1,7 @@
 """Scores of `gpusim validate`: every kind of folder in one form, and the kernels with the largest errors.
 
-A folder of calls (`gpusim.lab.dataset`), of whole models (`gpusim.lab.whole_models`) or of microbenchmarks
-(`gpusim.lab.sharing`) becomes a `Scoring`: rows, and for each row which kernels ran.
+A folder of calls (`gpusim.lab.dataset`) or of whole models (`gpusim.lab.whole_models`) becomes a `Scoring`: rows, and
+for each row which kernels ran.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab import whole_models
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
-from gpusim.lab.sharing import holds_sharing, score_sharing
 from gpusim.lab.validate import Case, Condition, conditions, measurements, score
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -67,19 +66,12 @@ def scoring(case: Case) -> Scoring:
         InputError: the folder is of no known kind, or something in it is wrong.
     """
     folder = Path(case.folder)
-    for holds, of in ((holds_sharing, _of_microbenchmarks), (whole_models.holds_models, _of_models)):
-        if holds(folder):
-            asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
-            if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
-                what = "microbenchmarks, which hold their counters" if of is _of_microbenchmarks else "whole models"
-                raise InputError(folder, options[0], f"is not for {what}", "no such option")
-            return of(case)
-    return _of_calls(case)
-
-
-def _of_microbenchmarks(case: Case) -> Scoring:
-    gpu = load_gpu(case.gpu)
-    return Scoring(score_sharing(Path(case.folder), gpu), {}, gpu, gpu)
+    if not whole_models.holds_models(folder):
+        return _of_calls(case)
+    asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
+    if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
+        raise InputError(folder, options[0], "is not for whole models", "no such option")
+    return _of_models(case)
 
 
 def _of_models(case: Case) -> Scoring:
@@ -107,7 +99,8 @@ def _uncounted(model: str, launches: Sequence[KernelLaunch]) -> str:
 def _of_calls(case: Case) -> Scoring:
     dataset = case.load()
     rows, recordings = score(case), dataset.recordings
-    names = {name: _ops_of(one) for one in conditions(dataset) for name in row_names(one)}
+    ran = ((one, tuple(dict.fromkeys(op for ops in one.ops for op in ops))) for one in conditions(dataset))
+    names = {name: ops for one, ops in ran for name in row_names(one)}
     notes = missing_counters(recordings.folder)
     return Scoring(
         rows,
@@ -124,10 +117,6 @@ def row_names(condition: Condition) -> list[tuple[str, str]]:
     """Experiment and key of the rows that a condition gives."""
     names = ("quota_a", "quota_b") if condition.experiment == "quota" else (condition.experiment,)
     return [(name, condition.key) for name in names]
-
-
-def _ops_of(condition: Condition) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(op for ops in condition.ops for op in ops))
 
 
 def missing_counters(folder: Path) -> str:
@@ -158,7 +147,10 @@ def worst(found: Scoring, count: int) -> list[Miss]:
     misses = []
     for experiment in EXPERIMENTS:
         groups = sorted(grouped(found, experiment).items(), key=lambda group: (-_mean_absolute(group[1]), group[0]))
-        misses += [_miss(experiment, *work, errors, known) for work, errors in groups[:count]]
+        misses += [
+            Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(names))
+            for (what, names), errors in groups[:count]
+        ]
     return misses
 
 
@@ -175,10 +167,6 @@ def grouped(found: Scoring, experiment: str) -> dict[tuple[str, tuple[str, ...]]
 
 def _mean_absolute(errors: Sequence[float]) -> float:
     return fsum(map(abs, errors)) / len(errors)
-
-
-def _miss(experiment: str, what: str, names: Sequence[str], errors: Sequence[float], known: _Reasons) -> Miss:
-    return Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(names))
 
 
 class _Reasons:

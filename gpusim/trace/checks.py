@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import NamedTuple
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, show
 from gpusim.trace.fields import MAX_LAUNCHES, fault
 from gpusim.trace.operations import Collective, Stream
 from gpusim.trace.programs import Program, program_faults, with_settings
-from gpusim.trace.text import show
 
 
 def faults(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[InputError]:
-    """Return the faults of a trace as a whole; faults of dependencies only if there are no others.
+    """Return the faults of a trace as a whole; those of a later kind only if there are none of an earlier one.
 
     Args:
         streams: of the trace.
         programs: that it names.
         version: of its format.
     """
+    for of_a_kind in _by_kind(streams, programs, version):
+        sound = True
+        for found in of_a_kind:
+            sound = False
+            yield found
+        if not sound:
+            return
+
+
+def _by_kind(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[Iterable[InputError]]:
     if version == 1 and programs:
-        yield fault("is given in version 1", "version 2 of the format, which has programs", "programs")
-        return
-    sound = True
-    for found in _names(streams):
-        sound = False
-        yield found
-    for found in program_faults(streams, programs) if sound else ():
-        sound = False
-        yield found
-    if not sound:
-        return
+        yield [fault("is given in version 1", "version 2 of the format, which has programs", "programs")]
+    yield _names(streams)
+    yield program_faults(streams, programs)
     streams = with_settings(streams, programs)
     program_of = {name: p for p, program in enumerate(programs) for name in program.streams}
     home = [program_of.get(stream.name, len(programs) + s) for s, stream in enumerate(streams)]
-    for check in (_launches(streams), _collectives(streams, home)):
-        for found in check:
-            sound = False
-            yield found
-    if sound:
-        yield from _dependencies(streams, home)
+    yield chain(_launches(streams), _collectives(streams, home))
+    yield _dependencies(streams, home)
 
 
 def _names(streams: Sequence[Stream]) -> Iterator[InputError]:
@@ -150,22 +149,14 @@ def _requests(streams: Sequence[Stream], stream: int, other: int, where: str) ->
 
 
 def _cycles(nodes: Sequence[_Node]) -> Iterator[InputError]:
-    """Kahn's algorithm; what is left over holds a cycle, which the message names."""
-    waiting = [len(node.before) for node in nodes]
-    after: list[list[int]] = [[] for _ in nodes]
-    for n, node in enumerate(nodes):
-        for b in node.before:
-            after[b].append(n)
-    ready = [n for n, count in enumerate(waiting) if count == 0]
-    while ready:
-        for n in after[ready.pop()]:
-            waiting[n] -= 1
-            if waiting[n] == 0:
-                ready.append(n)
-    left = next((n for n, count in enumerate(waiting) if count), None)
-    if left is None:
+    """Return a fault if there is a cycle. It names one, first an operation that waits across the stream order."""
+    try:
+        TopologicalSorter({n: node.before for n, node in enumerate(nodes)}).prepare()
         return
-    cycle = _cycle(nodes, waiting, left)
+    except CycleError as error:
+        cycle = error.args[1][:0:-1]  # each waits for the next, the last one for the first
+    backwards = next(i for i, n in enumerate(cycle) if cycle[(i + 1) % len(cycle)] != n - 1)
+    cycle = cycle[backwards:] + cycle[:backwards]
     first = nodes[cycle[0]]
     names = [nodes[n].id for n in cycle]
     shown = names if len(names) <= 6 else [*names[:5], "…"]
@@ -174,17 +165,3 @@ def _cycles(nodes: Sequence[_Node]) -> Iterator[InputError]:
         "dependencies without a cycle (a stream's order counts)",
         f"{_place(first.stream, first.position)}.depends_on",
     )
-
-
-def _cycle(nodes: Sequence[_Node], waiting: Sequence[int], start: int) -> list[int]:
-    """One cycle among the nodes still waiting, first an operation that waits across the stream order."""
-    path: list[int] = []
-    position: dict[int, int] = {}
-    n = start
-    while n not in position:
-        position[n] = len(path)
-        path.append(n)
-        n = next(b for b in nodes[n].before if waiting[b])
-    cycle = path[position[n] :]
-    backwards = next(i for i, m in enumerate(cycle) if cycle[(i + 1) % len(cycle)] != m - 1)
-    return cycle[backwards:] + cycle[:backwards]

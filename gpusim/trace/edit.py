@@ -167,11 +167,8 @@ def _with_algorithm(operation: Operation, patterns: Sequence[str]) -> Operation:
     if not isinstance(operation, Convolution):
         return operation
     every = _algorithms(operation)
-    for pattern in patterns:
-        found = next((a for a in every if _matches(a.algorithm, [pattern])), None)
-        if found is not None:
-            return with_selected(operation, found)
-    return operation
+    found = next((one for pattern in patterns for one in every if _matches(one.algorithm, [pattern])), None)
+    return operation if found is None else with_selected(operation, found)
 
 
 def with_selected(convolution: Convolution, algorithm: ConvolutionAlgorithm) -> Convolution:
@@ -233,17 +230,14 @@ def _programs_of_all(traces: Sequence[Trace], names: Sequence[str], apart: bool)
         names: of each, all different.
         apart: whether the name of a trace stands before its streams.
     """
-    count = Counter(one.name for trace, name in zip(traces, names, strict=True) for one in _programs(trace, name))
-    return tuple(
-        program.model_copy(
-            update={
-                "name": program.name if count[program.name] == 1 else f"{of_trace}/{program.name}",
-                "streams": tuple(f"{of_trace}/{stream}" if apart else stream for stream in program.streams),
-            }
-        )
-        for trace, of_trace in zip(traces, names, strict=True)
-        for program in _programs(trace, of_trace)
-    )
+    every = [(name, one) for trace, name in zip(traces, names, strict=True) for one in _programs(trace, name)]
+    count = Counter(program.name for _, program in every)
+    found = []
+    for of_trace, program in every:
+        name = program.name if count[program.name] == 1 else f"{of_trace}/{program.name}"
+        streams = tuple(f"{of_trace}/{stream}" if apart else stream for stream in program.streams)
+        found.append(program.model_copy(update={"name": name, "streams": streams}))
+    return tuple(found)
 
 
 def _programs(trace: Trace, name: str) -> tuple[Program, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import fsum
 
@@ -34,13 +35,11 @@ def waits_across_programs(trace: Trace) -> dict[str, str]:
     """
     program_of = {name: p for p, program in enumerate(trace.programs) for name in program.streams}
     home = {op.id: program_of[stream.name] for stream in trace.streams for op in stream.operations}
-    met: dict[str, set[int]] = {}
-    for op in trace.operations():
-        if isinstance(op, Collective):
-            met.setdefault(op.name, set()).add(home[op.id])
+    collectives = [op for op in trace.operations() if isinstance(op, Collective)]
+    met = {(op.name, home[op.id]) for op in collectives}
+    programs = Counter(name for name, _ in met)
     found = {op.id: "depends_on" for op in trace.operations() if any(home[o] != home[op.id] for o in op.depends_on)}
-    meeting = {op.id: "" for op in trace.operations() if isinstance(op, Collective) and len(met[op.name]) > 1}
-    return meeting | found
+    return {op.id: "" for op in collectives if programs[op.name] > 1} | found
 
 
 def require_independent(trace: Trace, programs_us: Mapping[str, float]) -> None:

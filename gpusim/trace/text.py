@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, place_in, show
 from gpusim.common.files import MAX_BYTES, decompressed
 
 # Limits of the text of a trace, checked before it is parsed: parsing takes memory for every object and list.
@@ -143,23 +143,6 @@ def _find(content: Any, wanted: Any) -> str:
         elif isinstance(value, list):
             stack.extend((child, f"{place}[{n}]") for n, child in enumerate(value))
     return ""
-
-
-def place_in(place: str, key: str) -> str:
-    """The path of a key within an object at some path, such as `streams[0].name`."""
-    plain = key.isidentifier() and len(key) <= 60
-    return f"{place}.{key}".lstrip(".") if plain else f"{place}[{show(key)}]"
-
-
-def show(value: Any) -> str:
-    """A value on one short line: lists and objects by size, the rest as JSON writes it."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list | tuple):
-        return f"a list of {len(value)}"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return quote(value)
 
 
 _line = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

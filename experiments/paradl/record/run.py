@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from experiments.paradl.record.measure import called_us, cleared, held_bytes, peak_bytes, replayed_us
 from experiments.paradl.record.model import Model
 from experiments.paradl.record.steps import Overlapped, Pipeline, Step, Training, data
+from experiments.paradl.record.work import flop
 from gpusim.training.networks.layers import Convolution, Linear, Pooling
 from gpusim.training.networks.network import Network, Node
 from gpusim.training.networks.zoo import network
@@ -326,7 +327,7 @@ def _group(blocks: int | None, high_priority: bool = False) -> Any:
 
 def _cuts(table: Path, net: Network, batch: int, ranks: int) -> list[int] | None:
     """Where the measured layers say that segments are balanced; without a table by their operations."""
-    costs = {node.name: float(node.layer.flop(net.inputs(node))) for node in net.nodes}
+    costs = {node.name: float(flop(node.layer, net.inputs(node))) for node in net.nodes}
     tables = sorted(table.parent.glob("layers*.csv"))
     for path in tables:
         with path.open(encoding="utf-8", newline="") as file:

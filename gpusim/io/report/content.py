@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from gpusim import __version__
 from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.tables import short_name
+from gpusim.hardware.compute_capability import Strict
 from gpusim.hardware.gpu import GPU
 from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, ProgramRun, StreamRun
+from gpusim.results.runs import USES, KernelRun, ProgramRun, StreamRun
 from gpusim.results.style import in_words
 from gpusim.results.verdict import verdict
 from gpusim.trace.format import Trace
@@ -35,12 +36,6 @@ Text = Annotated[str, AfterValidator(one_line)]  # nothing that hides or turns r
 Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]  # us
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
-
-
-class Strict(BaseModel):
-    """Data without type conversions and without unknown fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class KernelName(NamedTuple):
@@ -67,6 +62,9 @@ class Run(NamedTuple):
     waited_us: Time
     sharing_us: Real
     bound_by: Text
+
+
+TIMES = tuple(name for name in Run._fields if name.endswith("_us"))
 
 
 class Other(NamedTuple):
@@ -137,7 +135,7 @@ class PolicyReport(Strict):
     sharing: dict[Text, Real]
     gain_us: dict[Text, Real] | None
     streams: list[StreamTimes]
-    programs: list[StreamTimes] = []
+    programs: list[StreamTimes] = Field(default_factory=list)
     runs: list[Run]
     others: list[Other]
     left_out: Count
@@ -162,7 +160,7 @@ class Content(Strict):
     counts: Text
     notes: list[Text]
     streams: list[Text]
-    programs: list[Text] = []
+    programs: list[Text] = Field(default_factory=list)
     kernels: list[KernelName]
     uses: dict[Text, Text]
     policies: list[PolicyReport]
@@ -239,20 +237,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         streams=[_times(run) for run in result.stream_runs],
         programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
-            Run(
-                streams[run.stream],
-                kernel,
-                run.request,
-                run.blocks,
-                _short(run.ready_us),
-                _short(run.start_us),
-                _short(run.dispatched_us),
-                _short(run.end_us),
-                _short(run.solo_us),
-                _short(run.waited_us),
-                _short(run.sharing_us),
-                run.bound_by,
-            )
+            Run._make((streams[run.stream], kernel, run.request, run.blocks, *_times_of(run), run.bound_by))
             for run, kernel in zip(result.kernel_runs[:MOST_RUNS], kernels, strict=False)
         ],
         others=[
@@ -268,6 +253,10 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         },
         residency=_residency(result, holds, comparison.gpu),
     )
+
+
+def _times_of(run: KernelRun) -> Iterator[float]:
+    return (_short(getattr(run, name)) for name in TIMES)
 
 
 def _times(run: StreamRun | ProgramRun) -> StreamTimes:

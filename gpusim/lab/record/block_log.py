@@ -206,47 +206,6 @@ def order_violation_ns(launch: Launch) -> int:
     return int((np.maximum.accumulate(starts) - starts).max())
 
 
-def progress_curves(launch: Launch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When each block had done each eighth of its work, averaged over its warps.
-
-    Returns:
-        clocks: [grid, SEGMENTS + 1], cycles on the SM's clock, the first its start.
-        done: [SEGMENTS + 1], the fraction done.
-    """
-    if launch.progress is None:
-        raise ValueError("this launch recorded no progress")
-    starts = launch.blocks["start_clock"].astype(np.float64)[:, None]
-    clocks = np.concatenate([starts, starts + launch.progress.astype(np.float64).mean(axis=1)], axis=1)
-    return clocks, np.linspace(0.0, 1.0, SEGMENTS + 1)
-
-
-def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
-    """How fast the blocks of two launches progress while both are on an SM.
-
-    Returns:
-        [SMs, 3]: offset of b's start from a's (cycles), rate of a and of b (mean over their blocks on the SM, work a
-        cycle) from b's last start to the first end. SMs that do not hold both as arranged are left out.
-    """
-    curves_a, done = progress_curves(a)
-    curves_b, _ = progress_curves(b)
-    of_b = dict(b.by_sm())
-    rows = []
-    for smid, in_a in a.by_sm():
-        in_b = of_b.get(smid)
-        if in_b is None or len(in_a) != a.per_sm or len(in_b) != b.per_sm:
-            continue
-        low = curves_b[in_b, 0].max()
-        high = min(float(a.blocks["end_clock"][in_a].min()), float(b.blocks["end_clock"][in_b].min()))
-        if high - low < 3000:
-            continue
-        rate_a, rate_b = (
-            np.mean([np.diff(np.interp((low, high), curve[i], done))[0] for i in members]) / (high - low)
-            for curve, members in ((curves_a, in_a), (curves_b, in_b))
-        )
-        rows.append((low - curves_a[in_a, 0].min(), rate_a, rate_b))
-    return np.array(rows).reshape(-1, 3)
-
-
 def spread(values: NDArray[np.float64], name: str, digits: int = 1) -> Row:
     """Columns of a table: median, 5th and 95th percentile of what was measured."""
     low, middle, high = np.percentile(values, (5, 50, 95))

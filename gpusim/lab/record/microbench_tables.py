@@ -1,7 +1,7 @@
 """Tables of the microbenchmarks and the constants of the model, from a log.
 
-Here are the tables behind the constants of a GPU file, and those that `gpusim validate` reads. The study
-`experiments/h200_microbench` says what each shows, and makes more tables of the same log. Nothing here needs a GPU.
+Here are the tables behind the constants of a GPU file. The study `experiments/h200_microbench` says what each shows,
+and makes more tables of the same log. Nothing here needs a GPU.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from gpusim.lab.record.block_log import (
-    Launch,
     Recording,
     Row,
     Table,
     gaps_ns,
     order_violation_ns,
-    overlap_rates,
     refill_delays,
     repeats,
     spread,
 )
 
-SLOW_CLOCK = 0.97  # of the clock otherwise, under which an SM counts as slow
+MEMORY_COLUMNS = ("experiment", "case", "quantity", "median", "lowest", "highest")
 NOT_MEMORY = {"launch_rate", "timers", "cluster_room", "schedulers"}  # experiments with scalars of other tables
 
 
@@ -83,114 +81,8 @@ def memory_table(recording: Recording) -> Table:
     """Bandwidths (GB/s, 1e9 bytes) and latencies (ns): median, lowest and highest repeat."""
     experiments = sorted({row["experiment"] for row in recording.scalars} - NOT_MEMORY)
     return [
-        {
-            "experiment": experiment,
-            "case": case,
-            "quantity": quantity,
-            "median": round(middle, 1),
-            "lowest": round(low, 1),
-            "highest": round(high, 1),
-        }
-        for (experiment, case, quantity), (middle, low, high) in _medians(recording, *experiments).items()
-    ]
-
-
-def last_repeats(launches: Iterable[Launch]) -> list[Launch]:
-    """The last repeat of each launch: the first may have found its operands outside L2."""
-    return list({(launch.experiment, launch.kernel, launch.case): launch for launch in launches}.values())
-
-
-def alone_clocks(recording: Recording) -> dict[str, float]:
-    """Cycles that a block of each kernel lives alone on an SM."""
-    return {
-        launch.kernel: float(launch.life_clocks.mean())
-        for launch in last_repeats(recording.of("one_wave"))
-        if launch.per_sm == 1
-    }
-
-
-def residency_table(recording: Recording) -> Iterator[Row]:
-    """Several (k) blocks of a kernel on every SM: their lives relative to a lone block's, and the SM's throughput."""
-    alone = alone_clocks(recording)
-    for launch in last_repeats(recording.of("one_wave", "many_waves")):
-        lives = launch.life_clocks / alone[launch.kernel]
-        first_end, span = [], []
-        for _, members in launch.by_sm():
-            start = float(launch.blocks["start_clock"][members].min())
-            ends = np.sort(launch.blocks["end_clock"][members].astype(np.float64)) - start
-            first_end.append(ends[0] / ends[-1])
-            span.append(ends[-1] / alone[launch.kernel])
-        yield {
-            "kernel": launch.kernel,
-            "threads": launch.threads,
-            "registers": launch.registers,
-            "k": launch.per_sm,
-            "waves": len(launch.blocks) // (launch.per_sm * recording.sm_count),
-            "relative_life": round(float(lives.mean()), 4),
-            "life_cv": round(float(lives.std() / lives.mean()), 4),
-            "shortest": round(float(lives.min()), 3),
-            "longest": round(float(lives.max()), 3),
-            "throughput": round(len(launch.blocks) / recording.sm_count / float(np.mean(span)), 4),
-            "first_end_over_last": round(float(np.mean(first_end)), 4) if launch.experiment == "one_wave" else "",
-        }
-
-
-def sharing_table(recording: Recording) -> Iterator[Row]:
-    """Blocks of a on an SM, then blocks of b: rates of each while both are there, relative to alone."""
-    alone = alone_clocks(recording)
-    for (experiment, case), launches in recording.cases("stagger", "corun").items():
-        found, reps = [], repeats(launches)
-        for group in reps:
-            a, b = (next(x for x in group if x.role == role) for role in "ab")
-            rates = overlap_rates(a, b)
-            found.append(rates * (1 / alone[a.kernel], alone[a.kernel], alone[b.kernel]))
-        rows = np.concatenate(found)
-        if not len(rows):
-            continue
-        share = rows[:, 1] / (rows[:, 1] + rows[:, 2])
-        offset, rate_a, rate_b = rows.mean(axis=0)
-        yield {
-            "experiment": experiment,
-            "a": a.kernel,
-            "blocks_a": a.per_sm,
-            "b": b.kernel,
-            "blocks_b": b.per_sm,
-            "case": case,
-            "offset": round(float(offset), 3),
-            "rate_a": round(float(rate_a), 4),
-            "rate_b": round(float(rate_b), 4),
-            "share_a_percent": round(100 * float(share.mean()), 2),
-            "share_a_sd": round(100 * float(share.std()), 2),
-            "sms_counted": round(len(rows) / len(reps)),
-        }
-
-
-def topology_table(recording: Recording) -> Table:
-    """Per SM: a number for the SMs that clusters showed to share a GPC, and the smallest green context it was in."""
-    group = list(range(recording.sm_count))
-
-    def root(x: int) -> int:
-        while group[x] != x:
-            x = group[x]
-        return x
-
-    for launch in recording.of("cluster"):
-        size = int(launch.case)
-        smids = launch.blocks["smid"][np.argsort(launch.blocks["block"])]
-        for first in range(0, len(smids) // size * size, size):
-            for smid in smids[first : first + size]:
-                group[root(int(smid))] = root(int(smids[first]))
-    green: dict[int, int] = {}
-    for launch in sorted(recording.of("green"), key=lambda launch: -int(launch.case)):
-        green.update(dict.fromkeys(np.unique(launch.blocks["smid"]).tolist(), int(launch.case)))
-    numbers: dict[int, int] = {}
-    return [
-        {
-            "smid": smid,
-            "gpc_group": numbers.setdefault(root(smid), len(numbers)),
-            "smallest_green_context": green.get(smid, ""),
-        }
-        for smid in range(recording.sm_count)
+        dict(zip(MEMORY_COLUMNS, (*key, *(round(value, 1) for value in values)), strict=True))
+        for key, values in _medians(recording, *experiments).items()
     ]
 
 
@@ -203,32 +95,11 @@ def refill_table(recording: Recording) -> Iterator[Row]:
         yield row | {"delay_ns_longest": round(float(delays.max())), "order_violation_ns": worst}
 
 
-def clock_table(recording: Recording) -> Iterator[Row]:
-    """SM clock beside blocks of each kind of arithmetic: how many SMs are slow, least and greatest clock."""
-    alone = recording.clocks_per_ns * 1000
-    for (_, case), launches in recording.cases("clock").items():
-        load, blocks = (text.rpartition("=")[2] for text in case.split("/"))
-        mhz: dict[int, list[float]] = defaultdict(list)
-        for launch in launches:
-            if launch.role == "watch":
-                rates = launch.life_clocks / (launch.ends_ns - launch.starts_ns).astype(np.float64) * 1000
-                for sm, rate in zip(launch.blocks["smid"], rates, strict=True):
-                    mhz[int(sm)].append(float(rate))
-        seen = np.array([np.median(values) for values in mhz.values()])
-        row = {"load": load, "blocks": int(blocks), "sms_seen": len(seen)}
-        row |= {"sms_slow": int((seen < SLOW_CLOCK * alone).sum())}
-        yield row | {"mhz_lowest": round(float(seen.min())), "mhz_highest": round(float(seen.max()))}
-
-
 TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
     "gaps": gap_table,
     "turns": turn_table,
-    "clock": clock_table,
     "starts": start_table,
     "launch": launch_table,
-    "residency": residency_table,
-    "sharing": sharing_table,
-    "topology": topology_table,
     "refill": refill_table,
     "memory": memory_table,
 }

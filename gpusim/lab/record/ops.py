@@ -23,7 +23,7 @@ from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together
 from gpusim.lab.record.ops_models import record_models
 from gpusim.lab.record.outcomes import thinned
 from gpusim.lab.record.recording import KERNEL_COLUMNS, of_kernels
-from gpusim.lab.record.torch_gpu import Gpu, Queue
+from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 BACK_TO_BACK = 10  # calls behind ms_stream
 CURVE_CALLS = 3  # calls behind a row of sm_curve.csv
@@ -152,16 +152,14 @@ class _Calls:
         for a, b in tracked(wanted, len(wanted), "pairs"):
             na, nb = queue_lengths(self._ms(a, CURVE_CALLS, 5), self._ms(b, CURVE_CALLS, 5))
             first, second = [self.made[a]] * na, [self.made[b]] * nb
-            pair, whole = (a, na, b, nb), (self.gpu.sm_count, self.gpu.sm_count)
+            sides: list[Side] = [(first, self.queue), (second, other)]
             alone = [self._ms(name, n, 9) * n for name, n in ((a, na), (b, nb))]
-            yield pair_row(pair, "alone", whole, alone, sum(alone))
-            ends = together_ms(self.gpu, [(first, self.queue), (second, other)], 9)
-            yield pair_row(pair, "streams", whole, ends, max(ends))
-            ends = together_ms(self.gpu, [(second, other), (first, self.queue)], 9)[::-1]
-            yield pair_row(pair, "streams_b_first", whole, ends, max(ends))
+            yield pair_row((a, b), "alone", sides, alone, sum(alone))
+            yield pair_row((a, b), "streams", sides, together_ms(self.gpu, sides, 9))
+            yield pair_row((a, b), "streams_b_first", sides, together_ms(self.gpu, sides[::-1], 9)[::-1])
             for mine, theirs in splits:
-                ends = together_ms(self.gpu, [(first, mine), (second, theirs)], 7)
-                yield pair_row(pair, "green", (mine.sms, theirs.sms), ends, max(ends))
+                divided = [(first, mine), (second, theirs)]
+                yield pair_row((a, b), "green", divided, together_ms(self.gpu, divided, 7))
 
     def _sequences(self) -> Iterator[dict[str, object]]:
         for module, streams in tracked(self.ops.sequences.items(), len(self.ops.sequences), "sequences"):

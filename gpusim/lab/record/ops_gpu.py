@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median_high
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from gpusim.lab.record.ops_file import Call
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
-
-T = TypeVar("T")
 
 STEP_SMS = 8  # green contexts come in such steps on today's GPUs
 OF_SMS = 132  # what numbers of SMs in the recorders are parts of
@@ -34,13 +31,14 @@ def together_ms(gpu: Gpu, sides: Sequence[Side], repeats: int) -> list[float]:
 
 
 def pair_row(
-    pair: tuple[str, int, str, int], mode: str, sms: tuple[int, int], ends_ms: Sequence[float], makespan_ms: float
+    pair: tuple[str, str], mode: str, sides: Sequence[Side], ends_ms: Sequence[float], makespan_ms: float | None = None
 ) -> dict[str, object]:
-    """A row of pairs.csv."""
-    a, na, b, nb = pair
-    condition = {"a": a, "na": na, "b": b, "nb": nb, "mode": mode, "sms_a": sms[0], "sms_b": sms[1]}
+    """A row of pairs.csv: what ran where, and how long; None: until the last one ended."""
+    names, ((a, on_a), (b, on_b)) = pair, sides
+    condition = {"a": names[0], "na": len(a), "b": names[1], "nb": len(b), "mode": mode}
+    makespan_ms = max(ends_ms) if makespan_ms is None else makespan_ms
     times = {"ms_a": ends_ms[0], "ms_b": ends_ms[1], "ms_makespan": makespan_ms}
-    return condition | {column: f"{ms:.6f}" for column, ms in times.items()}
+    return condition | {"sms_a": on_a.sms, "sms_b": on_b.sms} | {column: f"{ms:.6f}" for column, ms in times.items()}
 
 
 def write_profile(gpu: Gpu, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median_high
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
@@ -13,7 +12,7 @@ from gpusim.common.spreadsheet import records
 from gpusim.lab.record.ops_file import Call, Ops, guarded, made, raised
 from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.outcomes import thinned
-from gpusim.lab.record.torch_gpu import Gpu, Queue
+from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 PASSES = 2  # in a profile, as `gpusim.lab.whole_models` expects
 PROFILE = ".kineto.json.gz"
@@ -71,28 +70,26 @@ def captured(ops: Ops, gpu: Gpu, name: str, call: Call, queue: Queue) -> Call:
 
 def _pairs(ops: Ops, gpu: Gpu, calls: dict[str, Call], queue: Queue) -> Iterator[dict[str, object]]:
     """Rows of pairs.csv: each by itself, in streams, on disjoint SMs, and each on its SMs by itself."""
-    other, whole = gpu.queue(), (gpu.sm_count, gpu.sm_count)
+    other = gpu.queue()
     splits = [gpu.split(sms) for sms in parts_of(gpu.sm_count, PARTS)]
     wanted = thinned(ops.model_pairs)
     for a, b in tracked(wanted, len(wanted), "pairs of models"):
         first, second = (captured(ops, gpu, name, calls[name], on) for name, on in ((a, queue), (b, other)))
-        each = [_ms(gpu, graph, LONGER_PASSES, on) / LONGER_PASSES for graph, on in ((first, queue), (second, other))]
+        each = [_ms(gpu, ([graph] * LONGER_PASSES, on)) for graph, on in ((first, queue), (second, other))]
         na, nb = passes_of(*each)
-        pair = (a, na, b, nb)
-        alone = [_ms(gpu, graph, n, on) for graph, n, on in ((first, na, queue), (second, nb, other))]
-        yield pair_row(pair, "alone", whole, alone, sum(alone))
-        ends = together_ms(gpu, [([first] * na, queue), ([second] * nb, other)], REPEATS)
-        yield pair_row(pair, "streams", whole, ends, max(ends))
+        sides: list[Side] = [([first] * na, queue), ([second] * nb, other)]
+        alone = [_ms(gpu, side) for side in sides]
+        yield pair_row((a, b), "alone", sides, alone, sum(alone))
+        yield pair_row((a, b), "streams", sides, together_ms(gpu, sides, REPEATS))
         for mine, theirs in splits:
             one, two = (captured(ops, gpu, name, calls[name], on) for name, on in ((a, mine), (b, theirs)))
-            ends = together_ms(gpu, [([one] * na, mine), ([two] * nb, theirs)], REPEATS)
-            yield pair_row(pair, "green", (mine.sms, theirs.sms), ends, max(ends))
-            alone = [_ms(gpu, graph, n, on) for graph, n, on in ((one, na, mine), (two, nb, theirs))]
-            yield pair_row(pair, "alone_green", (mine.sms, theirs.sms), alone, 0.0)
+            divided: list[Side] = [([one] * na, mine), ([two] * nb, theirs)]
+            yield pair_row((a, b), "green", divided, together_ms(gpu, divided, REPEATS))
+            yield pair_row((a, b), "alone_green", divided, [_ms(gpu, side) for side in divided], 0.0)
 
 
-def _ms(gpu: Gpu, graph: Call, passes: int, queue: Queue) -> float:
-    return median_high(gpu.ends_ms([([graph] * passes, queue)])[0] for _ in range(REPEATS))
+def _ms(gpu: Gpu, side: Side) -> float:
+    return together_ms(gpu, [side], REPEATS)[0]
 
 
 def passes_of(a_ms: float, b_ms: float) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,9 @@ class Recording:
     def about(self) -> dict[str, Any]:
         """The description that `describe` wrote."""
         path = self.folder / "recording.json"
-        try:
-            known = json.loads(read_text(path))
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            known = None
+        text, known = read_text(path), None
+        with suppress(ValueError):
+            known = json.loads(text)
         if not isinstance(known, dict):
             raise InputError(path, "", "is no description of a recording", "what gpusim record wrote")
         return known

@@ -31,14 +31,6 @@ SIZES: dict[str, str | int] = {
 }
 AN_ENTRY = f"{', '.join(NEEDED)} and, where wanted, kind, {', '.join(SIZES)}"
 
-LI2016 = {  # Li et al., ICPP'16: channels, size, filters, filter size, padding, stride
-    "Conv1": (3, 128, 96, 11, 0, 1),
-    "Conv2": (3, 128, 96, 3, 0, 1),
-    "Conv3": (128, 32, 128, 9, 0, 1),
-    "Conv4": (128, 16, 128, 7, 0, 1),
-    "Conv5": (384, 13, 384, 3, 0, 1),
-}
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -59,16 +51,10 @@ def subject(what: str, batch: int, training: bool) -> Subject:
         net = network(what)
         steps = training_iteration(net, batch) if training else forward(net, batch)
         return Subject(what, steps, net)
-    if what == "li2016":
-        works = {
-            name: Work(CONVOLUTION, "fwd", batch, c, size, size, k, (r, r), (pad, pad), stride)
-            for name, (c, size, k, r, pad, stride) in LI2016.items()
-        }
-        return Subject(what, _steps(works, training))
     path = Path(what)
     if path.suffix in (".toml", ".csv") and is_file(path):
         return Subject(path.stem, _steps(_listed(path, batch), training))
-    expected = f"one of {', '.join((*NETWORKS, 'li2016'))}, or a .toml or .csv of shapes"
+    expected = f"one of {', '.join(NETWORKS)}, or a .toml or .csv of shapes"
     raise InputError(None, "", f"unknown network {quote(what)}", expected)
 
 
@@ -129,12 +115,9 @@ def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tupl
         raise InputError(path, f"{place}.name", f"is {quote(name)}", "letters, digits, '.', '_' and '-'")
     if kind not in (CONVOLUTION, *LAYERS):
         raise InputError(path, f"{place}.kind", f"is {quote(kind)}", f"convolution, {', '.join(LAYERS).lower()}")
-    sizes = {key: _size(path, place, key, given[key]) for key in ("channels", "height")}
+    sizes = {key: _size(path, place, key, given[key]) for key in ("channels", "height", *SIZES) if key in given}
     for key, default in SIZES.items():
-        if key in given:
-            sizes[key] = _size(path, place, key, given[key])
-        else:
-            sizes[key] = sizes[default] if isinstance(default, str) else default
+        sizes.setdefault(key, sizes[default] if isinstance(default, str) else default)
     kernel = sizes["filter_height"], sizes["filter_width"]
     padding = sizes["padding_height"], sizes["padding_width"]
     work = Work(

@@ -34,8 +34,8 @@ def compute_capability(least: float) -> str:
     return found
 
 
-def build(source: Path, program: Path, least_capability: float, *libraries: str) -> None:
-    """Compiles a CUDA program for this machine's GPU.
+def build(source: Path, program: Path, least_capability: float, *libraries: str, shared: bool = False) -> None:
+    """Compiles a CUDA program, or a shared library, for this machine's GPU.
 
     Raises:
         InputError: there is no compiler, no GPU or no library, or the compiler fails.
@@ -45,6 +45,7 @@ def build(source: Path, program: Path, least_capability: float, *libraries: str)
     digits = compute_capability(least_capability).replace(".", "")
     chip = digits + "a" if digits == "90" else digits  # with the instructions that no later GPU has
     options = ["-O3", "-std=c++17", f"-gencode=arch=compute_{chip},code=sm_{chip}"]
+    options += ["-shared", "-Xcompiler", "-fPIC"] if shared else []
     run(["nvcc", *options, "-o", str(program), str(source), *(f"-l{name}" for name in libraries)], "nvcc")
 
 

@@ -24,7 +24,7 @@ from gpusim.common.errors import InputError
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.ops_file import Call, Ops, OutOfMemory, Synchronises, made, read_ops, without_torch
 from gpusim.lab.record.recording import Row, kernel_rows
-from gpusim.lab.record.toolchain import FROM_START, compute_capability, counted, run
+from gpusim.lab.record.toolchain import FROM_START, build, counted
 
 LEAST_CAPABILITY = 9.0  # green contexts of which every part is a multiple of 8 SMs; older GPUs are untried
 WARM_UPS = 3
@@ -213,13 +213,9 @@ def _torch() -> Any:
 
 def _library() -> Any:
     """The functions of release.cu."""
-    if shutil.which("nvcc") is None:
-        raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
-    chip = compute_capability(LEAST_CAPABILITY).replace(".", "")
     with TemporaryDirectory() as scratch:
         built = Path(scratch) / "release.so"
-        options = ["-O2", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", f"-arch=sm_{chip}"]
-        run(["nvcc", *options, "-o", str(built), str(Path(__file__).with_name("release.cu")), "-lcuda"], "nvcc")
+        build(Path(__file__).with_name("release.cu"), built, LEAST_CAPABILITY, "cuda", shared=True)
         library = ctypes.CDLL(str(built))
     for name in ("prepare", "open_stream", "split", "hold", "arm", "release", "flush"):
         getattr(library, name).restype = ctypes.c_char_p

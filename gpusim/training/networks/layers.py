@@ -1,6 +1,6 @@
-"""Layers of a convolutional network: output shape, parameters and work of each.
+"""Layers of a convolutional network: output shape and parameters of each.
 
-All numbers are for one sample. A new kind of layer is one class that answers the three questions of `Layer`.
+All numbers are for one sample. A new kind of layer is one class that answers the two questions of `Layer`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ class Layer:
         """Learned numbers: weights, biases, scales."""
         return 0
 
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        """Floating-point operations of the forward pass; a multiply-add is two."""
-        return self.output(inputs).elements
-
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Layer):
@@ -67,9 +63,6 @@ class Convolution(Layer):
     def parameters(self, inputs: Sequence[Shape]) -> int:
         return self.out_channels * (inputs[0].channels * prod(self.kernel) + self.bias)
 
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        return 2 * self.output(inputs).elements * inputs[0].channels * prod(self.kernel)
-
 
 @dataclass(frozen=True, slots=True)
 class Pooling(Layer):
@@ -85,9 +78,6 @@ class Pooling(Layer):
         (given,) = inputs
         return Shape(given.channels, *_windows(given, self.kernel, self.stride, self.padding, self.ceil))
 
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        return self.output(inputs).elements * prod(self.kernel)
-
 
 @dataclass(frozen=True, slots=True)
 class ReLU(Layer):
@@ -100,9 +90,6 @@ class LocalResponseNormalisation(Layer):
 
     size: int = 5
 
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        return inputs[0].elements * (2 * self.size + 2)
-
 
 @dataclass(frozen=True, slots=True)
 class BatchNormalisation(Layer):
@@ -110,9 +97,6 @@ class BatchNormalisation(Layer):
 
     def parameters(self, inputs: Sequence[Shape]) -> int:
         return 2 * inputs[0].channels
-
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        return 4 * inputs[0].elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +109,6 @@ class Concatenation(Layer):
             raise InputError(None, "concatenation", f"of {_texts(inputs)}", "tensors of one height and width")
         return Shape(sum(shape.channels for shape in inputs), first.height, first.width)
 
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        return 0
-
 
 @dataclass(frozen=True, slots=True)
 class Addition(Layer):
@@ -137,9 +118,6 @@ class Addition(Layer):
         if len(set(inputs)) != 1:
             raise InputError(None, "addition", f"of {_texts(inputs)}", "tensors of one shape")
         return inputs[0]
-
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        return (len(inputs) - 1) * inputs[0].elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +131,6 @@ class Linear(Layer):
 
     def parameters(self, inputs: Sequence[Shape]) -> int:
         return self.out_features * (inputs[0].elements + 1)
-
-    def flop(self, inputs: Sequence[Shape]) -> int:
-        return 2 * self.out_features * inputs[0].elements
 
 
 def _windows(given: Shape, kernel: Pair, stride: int, padding: Pair, ceil: bool) -> Pair:

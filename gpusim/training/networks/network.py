@@ -59,16 +59,6 @@ class Network:
         """The shapes that a layer reads."""
         return [self.shapes[name] for name in node.inputs]
 
-    @property
-    def parameters(self) -> int:
-        """Learned numbers of all layers."""
-        return sum(node.layer.parameters(self.inputs(node)) for node in self.nodes)
-
-    @property
-    def flop(self) -> int:
-        """Floating-point operations of a forward pass of one sample."""
-        return sum(node.layer.flop(self.inputs(node)) for node in self.nodes)
-
 
 class Builder:
     """Builds a network layer by layer; `add` returns the name by which later layers refer to a layer's output."""

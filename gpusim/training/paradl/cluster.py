@@ -6,34 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.common.files import is_file, read_toml
+from gpusim.hardware.compute_capability import Strict
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.training.paradl.equations import Link, Links
 
 FOLDER = Path(__file__).with_name("clusters")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
 Positive = Annotated[float, Field(gt=0, le=1e15)]
-
-
 Messages = tuple[Annotated[tuple[Positive, Positive], Field(strict=False)], ...]
 
 
-class Among(_Strict):
+class Among(Strict):
     """Times of messages in a ring of more than two ranks."""
 
     ranks: Annotated[int, Field(ge=3, le=1024, description="of the ring")]
     measured: Messages = Field(strict=False, min_length=1, description="[bytes, us] of a message, ascending")
 
 
-class Rate(_Strict):
+class Rate(Strict):
     """The cost of a message: a latency, and a time for each byte."""
 
     alpha_us: Annotated[float, Field(ge=0, le=1e6, description="latency of a message, us")]
@@ -66,7 +61,7 @@ class Rate(_Strict):
         return self
 
 
-class Level(_Strict):
+class Level(Strict):
     """The links of a level: one rate for all collectives, or one for each."""
 
     any: Rate | None = Field(default=None, description="of collectives that have none of their own")
@@ -89,7 +84,7 @@ class Level(_Strict):
         return Links(**found)
 
 
-class ClusterFile(_Strict):
+class ClusterFile(Strict):
     """A cluster file, version 1."""
 
     version: Literal[1] = Field(description="version of this format")

@@ -38,20 +38,16 @@ class Link:
     # the same in rings of more ranks than two, by their number, ascending
     among: tuple[tuple[int, tuple[tuple[float, float], ...]], ...] = ()
 
-    def in_ring(self, ranks: int) -> Link:
-        """As messages in a ring of so many ranks see it: as measured among the most ranks that are no more."""
-        measured = self.measured
-        for least, found in self.among:
-            if least <= ranks:
-                measured = found
-        return Link(self.alpha_us, self.beta_us_per_byte, measured)
+    def us(self, bytes: Sizes, ranks: int = 2) -> float:
+        """Time of messages of these sizes, one after the other.
 
-    def us(self, bytes: Sizes) -> float:
-        """Time of messages of these sizes, one after the other."""
+        In a ring of so many ranks they take as long as measured among the most ranks that are no more.
+        """
         sizes = np.asarray(bytes, dtype=float)
-        if not self.measured:
+        measured = [self.measured, *(found for least, found in self.among if least <= ranks)][-1]
+        if not measured:
             return float(sizes.size * self.alpha_us + sizes.sum() * self.beta_us_per_byte)
-        known, took = np.array(self.measured).T
+        known, took = np.array(measured).T
         return float((np.interp(sizes, known, took) * np.maximum(sizes / known[-1], 1.0)).sum())
 
 
@@ -66,12 +62,12 @@ class Links:
 
 def all_reduce_us(p: int, bytes: Sizes, links: Links) -> float:
     """Ring: 2 (p - 1) (alpha + m beta / p) for every tensor of m bytes [V]."""
-    return 2 * (p - 1) * links.all_reduce.in_ring(p).us(np.asarray(bytes) / p)
+    return 2 * (p - 1) * links.all_reduce.us(np.asarray(bytes) / p, p)
 
 
 def all_gather_us(p: int, bytes: Sizes, links: Links) -> float:
     """Ring: (p - 1) (alpha + m beta / p) for every tensor of which every rank has m bytes in the end [V]."""
-    return (p - 1) * links.all_gather.in_ring(p).us(np.asarray(bytes) / p)
+    return (p - 1) * links.all_gather.us(np.asarray(bytes) / p, p)
 
 
 def send_receive_us(bytes: Sizes, links: Links) -> float:

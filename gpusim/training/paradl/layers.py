@@ -87,13 +87,6 @@ class LayerTimes:
         ]
         return Curve(batches, sums[0], sums[1])
 
-    def of_whole_layers(self) -> LayerTimes:
-        """Times without those measured of divided layers: one of p parts then takes a p-th of the whole."""
-        kept = [(WHOLE, 1, batch, table) for batch, table in self._times.get((WHOLE, 1), {}).items()]
-        return LayerTimes(
-            self.gpu, [(layer, how, 1, batch, *us) for how, _, batch, table in kept for layer, us in table.items()]
-        )
-
     def update_us(self, parameters: int) -> float:
         """Time to update all of a network's parameters; where no table says, 3 x 4 bytes each at 4 TB/s [D]."""
         for table in self._times.get((WHOLE, 1), {}).values():

@@ -1,12 +1,21 @@
-"""The counters of the microbenchmarks, read from Nsight Compute's CSV."""
+"""The microbenchmarks under Nsight Compute: `python experiments/h200_microbench/counters.py FOLDER`.
+
+Profiles the kernels of the residency experiment, and accesses of known size that hit L2. Writes counters.csv and
+memory_counters.csv to a folder. It needs nvcc, a GPU and `ncu`.
+"""
 
 from __future__ import annotations
 
+import argparse
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.lab.record.block_log import Launch, Table
+from gpusim.lab.record import microbench
+from gpusim.lab.record.block_log import Launch, Table, load_recording
 from gpusim.lab.record.counters import STALL_REASONS, STALLED, counted_rows
+from gpusim.lab.record.toolchain import build, counted, require_ncu
 
 COUNTERS = {
     "gpu__time_duration.sum": "duration_ns",
@@ -73,3 +82,29 @@ def _counted(text: str, counters: dict[str, str], launches: int) -> Table:
         {short: float(row[name].replace(",", "")) for name, short in counters.items() if row.get(name)}
         for row in rows[len(rows) - launches :]
     ]
+
+
+def record(program: Path, folder: Path) -> dict[str, Table]:
+    """Profile the built microbenchmarks, which log into a folder; return both tables by name."""
+    command, log = [str(program), str(folder)], folder / "ncu.csv"
+    residency = counted([*command, "counters"], log, COUNTERS)
+    tables = {"counters": counter_table(residency, load_recording(folder).launches)}
+    memory = counted([*command, "memory_counters"], log, MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
+    return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
+
+
+def main() -> None:
+    """Build, profile and write both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="the folder of the tables")
+    args = parser.parse_args()
+    require_ncu()
+    with tempfile.TemporaryDirectory() as scratch:
+        program = Path(scratch) / "microbench"
+        build(Path(microbench.__file__).with_suffix(".cu"), program, microbench.LEAST_CAPABILITY)
+        for name, table in record(program, Path(scratch)).items():
+            microbench.write_csv(args.out / f"{name}.csv", table)
+
+
+if __name__ == "__main__":
+    main()

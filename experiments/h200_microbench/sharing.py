@@ -1,6 +1,6 @@
-"""The gain of kernels that share an SM, predicted and measured: experiment `sharing` of `gpusim validate`.
+"""The gain of kernels that share an SM, predicted and measured: `python experiments/h200_microbench/sharing.py`.
 
-A folder of microbenchmarks (experiments/h200_microbench) holds `sharing.csv`, progress of blocks of two kernels that
+The folder holds `sharing.csv`, progress of blocks of two kernels that
 share an SM; `residency.csv`, progress of k blocks of one kernel; and `counters.csv`, the counters of each kernel. A
 prediction uses only the counters at the largest number of blocks of each kernel, as recordings have them.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
-from gpusim.hardware.gpu import GPU
+from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab.dataset import Row
-from gpusim.lab.scores import Scored
+from gpusim.lab.scores import Scored, Summary, summaries
 from gpusim.model.contention import WarpDemand, mix_times, warp_demand
 from gpusim.trace.kernels import Mix, WarpStalls
 
@@ -29,11 +29,6 @@ PIPES = (
     "l1",
 )  # that counters.csv counts; tensor cores are idle
 STEADY_WAVES = "6"  # of the rows of residency.csv in which blocks are refilled as they end
-
-
-def holds_sharing(folder: Path) -> bool:
-    """Whether a folder is one of microbenchmarks."""
-    return (folder / SHARING).is_file()
 
 
 def score_sharing(folder: Path, gpu: GPU) -> list[Scored]:
@@ -111,3 +106,17 @@ def _warps(folder: Path) -> dict[str, int]:
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Sequence[Row]:
     return [row for _, row in recorded_rows(path, columns, "a folder as experiments/h200_microbench")]
+
+
+def summary(folder: Path, gpu: str) -> Summary:
+    """The errors over all mixes that were recorded on a GPU."""
+    (found,) = summaries(score_sharing(folder, load_gpu(gpu)), {})
+    return found
+
+
+if __name__ == "__main__":
+    HERE = Path(__file__).resolve().parent
+    for folder, gpu in ((HERE, "h200"), (HERE.parent / "h100_microbench", "h100-sxm")):
+        found = summary(folder, gpu)
+        errors = f"mean error {found.mape_percent:.1f} %, bias {found.bias_percent:+.1f} %"
+        print(f"{gpu}: {errors} of {found.points} mixes; no gain at all: {found.nothing_percent:.1f} %")
