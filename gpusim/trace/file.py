@@ -81,7 +81,7 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     text = text_of(data, source)
     del data  # as large as the text
     with suppress(ValueError, RecursionError):
-        return _read(text)
+        return _Reading(text).trace()
     require_content(text, source)
     try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
@@ -89,27 +89,39 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
         raise trace_error(error, Trace, source) from None
 
 
-def _read(text: str) -> Trace:
-    """Read the text of a trace operation by operation. A ValueError or RecursionError says only that it is wrong."""
-    walk, parts = Walk(text), PartsRead()
+class _Reading:
+    """Reader of the text of a trace, operation by operation.
 
-    def operation(at: int) -> tuple[Any, int]:
-        content, end = walk.value(at)
+    A ValueError or RecursionError says only that the text is wrong.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._walk = Walk(text)
+        self._read = PartsRead()
+
+    def trace(self) -> Trace:
+        """The trace."""
+        content, end = self._walk.members(0, self._of_trace)
+        if end < len(self._text) or type(content.get("version")) is not int:
+            raise ValueError
+        return Trace.model_validate(content)
+
+    def _of_trace(self, key: str, at: int) -> tuple[Any, int]:
+        return self._walk.elements(at, self._stream) if key == "streams" else self._walk.value(at)
+
+    def _stream(self, at: int) -> tuple[Any, int]:
+        return self._walk.members(at, self._of_stream)
+
+    def _of_stream(self, key: str, at: int) -> tuple[Any, int]:
+        return self._walk.elements(at, self._operation) if key == "operations" else self._walk.value(at)
+
+    def _operation(self, at: int) -> tuple[Any, int]:
+        content, end = self._walk.value(at)
         kind = content.get("kind") if isinstance(content, dict) else None
         if not isinstance(kind, str) or kind not in _OPERATIONS:
             raise ValueError
-        return _OPERATIONS[kind].model_validate(content, context=parts), end
-
-    def of_stream(key: str, at: int) -> tuple[Any, int]:
-        return walk.elements(at, operation) if key == "operations" else walk.value(at)
-
-    def of_trace(key: str, at: int) -> tuple[Any, int]:
-        return walk.elements(at, lambda at: walk.members(at, of_stream)) if key == "streams" else walk.value(at)
-
-    content, end = walk.members(0, of_trace)
-    if end < len(text) or type(content.get("version")) is not int:
-        raise ValueError
-    return Trace.model_validate(content)
+        return _OPERATIONS[kind].model_validate(content, context=self._read), end
 
 
 def require_content(text: str, source: Path | None) -> None:

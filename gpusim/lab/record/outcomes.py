@@ -8,7 +8,7 @@ of the network run in streams. Long lists are thinned evenly.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from gpusim.common.errors import InputError
@@ -48,18 +48,18 @@ def measure_outcomes(recording: Recording, program: Program, wanted: Subject, ca
         for found in recording.ranked(calls)
         if found[0].work.kind == CONVOLUTION and recording.kernels(found[0])
     }
-    conditions: dict[str, Iterable[str]] = {
-        "sm_curve": (call.op for call in fastest.values()),
-        "residency": _residencies(recording, fastest.values()),
-        "pairs": _pairs(recording, wanted.steps, fastest),
-        "quota": _quotas(recording, wanted.steps, fastest),
-        "modules": _modules(wanted.network, wanted.steps, fastest),
+    conditions: dict[str, Callable[[], Iterable[str]]] = {
+        "sm_curve": lambda: thinned([call.op for call in fastest.values()]),
+        "residency": lambda: thinned(list(_residencies(recording, fastest.values()))),
+        "pairs": lambda: thinned(list(_pairs(recording, wanted.steps, fastest))),
+        "quota": lambda: thinned(list(_quotas(recording, wanted.steps, fastest))),
+        "modules": lambda: thinned(list(_modules(wanted.network, wanted.steps, fastest))),
     }
     for experiment, listed in conditions.items():
         path = recording.folder / FILES[experiment]
         if is_file(path):
             continue
-        lines = thinned(list(listed))
+        lines = list(listed())
         if not lines:
             yield f"{path}: nothing here to measure"
             continue
