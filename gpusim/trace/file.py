@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from gpusim.trace.text import MAX_KEYS, Walk, parse_json, refuse_repeated, text_
 
 SAMPLE = "sample:"  # before the name of a trace that ships with the package
 SAMPLES = ("googlenet_forward", "inception_3a", "pair_3a_3x3_precomp_5x5_fft_tiling")
+MOST_COMPARED = 4096  # characters, of how what may have been read before begins
+_OBJECTS = re.compile(r"\[?[ \t\n\r]*\{")  # how one or several begin
 _OPERATIONS = kinds(Stream.model_fields["operations"])  # by their kind
 _AN_OBJECT: dict[str, Any] = {}  # stands for any
 
@@ -89,8 +93,17 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
         raise trace_error(error, Trace, source) from None
 
 
+@dataclass(slots=True)
+class _Part:
+    """One or several objects in an operation: their first place in the text, and what was read from it."""
+
+    start: int
+    end: int
+    value: Any
+
+
 class _Reading:
-    """Reader of the text of a trace, operation by operation.
+    """Reader of the text of a trace. Equal texts inside operations are read once.
 
     A ValueError or RecursionError says only that the text is wrong.
     """
@@ -98,6 +111,7 @@ class _Reading:
     def __init__(self, text: str) -> None:
         self._text = text
         self._walk = Walk(text)
+        self._parts: dict[tuple[str, int], _Part] = {}  # the last of those that begin in one way
         self._read = PartsRead()
 
     def trace(self) -> Trace:
@@ -117,11 +131,32 @@ class _Reading:
         return self._walk.elements(at, self._operation) if key == "operations" else self._walk.value(at)
 
     def _operation(self, at: int) -> tuple[Any, int]:
-        content, end = self._walk.value(at)
-        kind = content.get("kind") if isinstance(content, dict) else None
+        content, end = self._walk.members(at, self._of_operation)
+        kind = content.get("kind")
         if not isinstance(kind, str) or kind not in _OPERATIONS:
             raise ValueError
-        return _OPERATIONS[kind].model_validate(content, context=self._read), end
+        parts = [(key, value) for key, value in content.items() if type(value) is _Part]
+        content.update((key, part.value) for key, part in parts)
+        operation = _OPERATIONS[kind].model_validate(content, context=self._read)
+        for key, part in parts:
+            part.value = getattr(operation, key)
+        return operation, end
+
+    def _of_operation(self, key: str, at: int) -> tuple[Any, int]:
+        """Return the value of a key of an operation, as a `_Part` where it may recur."""
+        text = self._text
+        if not _OBJECTS.match(text, at):
+            return self._walk.value(at)
+        first = text[at : text.find("}", at, at + MOST_COMPARED) + 1]  # tells most parts apart; empty: none is near
+        begins = key, hash(first)
+        known = self._parts.get(begins)
+        if known is not None:
+            end = at + known.end - known.start
+            if text[at:end] == text[known.start : known.end]:
+                return known, end
+        value, end = self._walk.value(at)
+        part = self._parts[begins] = _Part(at, end, value)
+        return part, end
 
 
 def require_content(text: str, source: Path | None) -> None:
