@@ -17,7 +17,7 @@ from gpusim import InputError, Program, Trace, cli, load_gpu
 from gpusim.choose.advice_page import print_advice, slowdowns
 from gpusim.choose.advise import Advice, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
-from gpusim.choose.settings import settings
+from gpusim.choose.settings import Setting, settings
 from gpusim.commands.arguments import REQUESTS, arrivals
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
@@ -243,6 +243,11 @@ def test_profiles_are_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(json.loads(printed.out)["best"]["slowdown"]) == {"pre", "dec"} and "have no counters" in printed.err
     (tmp_path / "other.json").write_text("{}")
     assert cli.main(["advise", files[0], str(tmp_path / "other.json")]) == 2
+    (tmp_path / "chakra.json").write_text('{"schema": "1.0", "nodes": [], "start_ts": 1}')
+    capsys.readouterr()
+    for command in ("advise", "replay", "explain"):
+        assert cli.main([command, str(tmp_path / "chakra.json")]) == 2
+        assert "is an execution trace of PyTorch (Chakra)" in capsys.readouterr().err
 
 
 def test_advise_is_public() -> None:
@@ -299,6 +304,23 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
     print_advice(advised(two(arrivals=TimesArrivals(times_us=times)), targets=["a=12us"]))
     said = capsys.readouterr().out
     assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, 83 % of it" in said
+    assert "b: no arrivals, so it runs once" in said and "b: p50" not in said
+
+
+def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_advice(advised(two()))
+    table, legend = capsys.readouterr().out.split("\nmodel error: ")
+    assert all(marker in table for marker in ("?", "wrong", "pareto"))
+    assert "  ?: not validated: nothing measured on tiny" in legend
+    assert "  wrong: measured, and the model failed" in legend and "; pareto: no other" in legend
+    way = [Setting("streams", "equal priority", "leftover")]
+    print_advice(advised(two(), ways=way))
+    assert "wrong" not in capsys.readouterr().out, "only what the table has"
+
+
+def test_profile_ids_of_mig_are_said_to_be_unchecked() -> None:
+    found = [one.paste[0] for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "MIG"]
+    assert found and all("-C  # ids of the manual, checked on no GPU" in line for line in found)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ Objective = Literal["makespan", "stp", "antt"]
 OBJECTIVES: tuple[Objective, ...] = ("makespan", "stp", "antt")
 TIE = 0.03  # of two settings of the same programs, relative: least regret on the H200 pairs of experiments/advise [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
+TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
@@ -85,7 +86,7 @@ def target_of(text: str) -> Target:
     found = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)(us|ms|s)", value)
     number = float(found[1] or found[2]) if found else 0.0
     if not (name and found and number > 0.0):
-        raise InputError(None, "--slo", f"is {quote(text)}", "PROGRAM=x1.2 or PROGRAM=5ms")
+        raise InputError(None, "--slo", f"is {quote(text)}", TARGETS)
     if found[1]:
         return Target(name, slowdown=number)
     return Target(name, latency_us=number * MICROSECONDS[found[3]])
@@ -250,10 +251,11 @@ def advise(
     chosen: Objective = objective or ("stp" if wanted else "makespan")
     step("fitting kernels to their recording")
     alone = _alone_us(trace, session)
-    if _has_arrivals(trace):
+    if _with_arrivals(trace):
         _require_served(trace, alone)
         if objective == "stp":
-            raise InputError(None, "objective", "stp is of programs that restart", "no arrivals, antt or makespan")
+            problem = "stp is of programs that restart, which those with arrivals do not"
+            raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
         chosen = objective or "antt"
     compared = settings(session.gpu, names) if ways is None else ways
     if not (isinstance(compared, list | tuple) and all(isinstance(one, Setting) for one in compared)):
@@ -297,8 +299,8 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
     return merge(traces, names, "+".join(names)[:200])
 
 
-def _has_arrivals(trace: Trace) -> bool:
-    return any(program.arrivals is not None for program in trace.programs)
+def _with_arrivals(trace: Trace) -> list[str]:
+    return [program.name for program in trace.programs if program.arrivals is not None]
 
 
 def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
@@ -326,7 +328,7 @@ def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
 
 def growing_queues(trace: Trace, session: Session) -> list[str]:
     """Sentences on programs whose requests come faster than the GPU can serve, so that latency has no steady value."""
-    return list(_not_served(trace, _alone_us(trace, session))) if _has_arrivals(trace) else []
+    return list(_not_served(trace, _alone_us(trace, session))) if _with_arrivals(trace) else []
 
 
 def _interval_us(arrivals: Arrivals | None) -> float:
@@ -365,7 +367,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     shares: Mapping[str, float | None] = dict.fromkeys(SHARING)
     makespan_us = once.makespan_us
     served = _Served()
-    if _has_arrivals(trace):
+    if _with_arrivals(trace):
         served = _served(trace, session, way, once)
         slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
         latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
@@ -394,7 +396,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         bound_us=_bound_us(once),
         how_wrong=band,
         refuted=spec_of(way.policy).policy.refuted,
-        percentiles_us=served.percentiles_us,
+        percentiles_us={name: served.percentiles_us[name] for name in _with_arrivals(trace)},
         interval_us=served.interval_us,
     )
 

@@ -94,15 +94,15 @@ def read_profile(path: str) -> Trace:
     Raises:
         InputError: the file is wrong.
     """
-    from gpusim.io.importing import import_profile, profile_format
+    from gpusim.io.importing import import_profile, no_trace, profile_format
     from gpusim.trace.file import load_trace
 
     try:
         return load_trace(path)
-    except InputError:
+    except InputError as error:
         kind = profile_format(path)
         if kind is None:
-            raise
+            raise no_trace(path, error) from None
     imported = import_profile(path, kind)
     for remark in imported.remarks:
         print(f"{path}: {remark}", file=sys.stderr)
@@ -161,7 +161,7 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "programs[", "device")):  # what the trace says
+        if error.path is None and error.place.startswith(("streams[", "programs[", "device", "trace")):  # what the trace says
             raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None
         raise
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
-from gpusim.common.tables import Column, number, print_json, print_left_out, print_table
+from gpusim.common.tables import Column, number, print_json, print_left_out, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,6 +137,8 @@ def _print(swept: Swept) -> None:
     summaries = policy_summaries(swept)
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
+        if any(one.model_error_percent is None for one in summaries[:MOST_ROWS]):
+            print_line("not validated: some of the points are like no measured co-run; `gpusim replay` says why of each")
         print_left_out(len(summaries) - MOST_ROWS)
     for quantity in swept.experiment.varied:
         table = _speedup_table(swept, quantity)
@@ -199,7 +201,7 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
                 *(number(value, 3) for value in (one.stp, one.fairness) if value is not None),
                 _behind(one.behind),
                 f"{one.best:,}",
-                "unknown" if error is None else f"±{number(error)} %",
+                "not validated" if error is None else f"±{number(error)} %",
                 "yes" if one.undominated else "",
             ]
         )
