@@ -147,6 +147,12 @@ def test_a_target_leaves_out_what_misses_it() -> None:
     assert held.best.stp <= free.choices[0].stp
 
 
+def test_a_setting_that_misses_a_target_is_no_tie() -> None:
+    advice = advised(two(first_blocks=3, second_blocks=4), targets=["b=x1.5"], objective="stp")
+    missed = [one for one in advice.choices if not advice.meets(one)]
+    assert missed and not any(advice.ties(one) for one in missed) and advice.ties(advice.best)
+
+
 def test_a_target_that_nothing_keeps_names_the_closest() -> None:
     with pytest.raises(InputError, match=r"no setting keeps a=x1e-06; expected a=x1 or more, as") as caught:
         advised(two(), targets=[Target("a", slowdown=1e-6)])
@@ -311,7 +317,7 @@ def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFi
     print_advice(advised(two()))
     table, legend = capsys.readouterr().out.split("\nmodel error: ")
     assert all(marker in table for marker in ("?", "wrong", "pareto"))
-    assert "  ?: not validated: nothing measured on tiny" in legend
+    assert "  ?: not validated, because of: nothing measured on tiny" in legend
     assert "  wrong: measured, and the model failed" in legend and "; pareto: no other" in legend
     way = [Setting("streams", "equal priority", "leftover")]
     print_advice(advised(two(), ways=way))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +85,9 @@ def print_advice(advice: Advice) -> None:
 def _legend(shown: Sequence[Choice]) -> list[str]:
     """What the columns and markers of the table mean."""
     reasons = dict.fromkeys(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
-    unmeasured = "; ".join(reason.removeprefix("not validated: ") for reason in reasons)
+    unmeasured = "; ".join(re.sub(r"^not validated(:| for) ", "", reason) for reason in reasons)
     lines = ["model error: mean error of the model on measured co-runs of the kind"]
-    lines += [f"  {UNMEASURED}: not validated: {unmeasured}"] * bool(reasons)
+    lines += [f"  {UNMEASURED}: not validated, because of: {unmeasured}"] * bool(reasons)
     lines += [f"  {WRONG}: measured, and the model failed: never recommended"] * any(one.refuted for one in shown)
     best = f"tie: within {100 * TIE:.0f} % of the best, which the model cannot tell apart"
     return [*lines, f"{best}; pareto: no other slows one program less and none more"]

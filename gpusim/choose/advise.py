@@ -160,8 +160,9 @@ class Advice:
         return all(target.over(choice) <= 1.0 for target in self.targets)
 
     def ties(self, choice: Choice) -> bool:
-        """Whether the model cannot tell a choice from the best one."""
-        return _ties(choice.cost(self.objective), self.choices[0].cost(self.objective))
+        """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
+        known = self.meets(choice) and not choice.refuted
+        return known and _ties(choice.cost(self.objective), self.choices[0].cost(self.objective))
 
     @cached_property
     def pareto(self) -> tuple[Choice, ...]:

@@ -161,7 +161,8 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "programs[", "device", "trace")):  # what the trace says
+        of_trace = error.place.startswith(("streams[", "programs[", "device", "trace"))
+        if error.path is None and of_trace:
             raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None
         raise
 
