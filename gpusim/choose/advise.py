@@ -9,13 +9,13 @@ asks least of whoever sets it is recommended [D].
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum, inf, nan, sqrt
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.cores import in_order
@@ -46,6 +46,8 @@ WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and 
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
+S = TypeVar("S")
+R = TypeVar("R")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
 
@@ -263,26 +265,25 @@ def advise(
         raise InputError(None, "ways", f"is {quote(compared)}", "a list of gpusim.choose.settings.Setting")
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
-    choices = list(_replayed(_Shared(trace, session, alone), compared, jobs, step))
+    choices = list(_replayed(_choice, _Shared(trace, session, alone), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices)
     return replace(advice, assumption=_assumption(advice, session, jobs, step))
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
-    spans, winners = [advice.best.makespan_us], dict[Assumption, str]()
+    best, objective = advice.best, advice.objective
+    spans, winners = [best.makespan_us], dict[Assumption, str]()
+    ways = [choice.setting for choice in advice.choices if not choice.refuted]
     for assumption, other in session.extremes(advice.trace).items():
         shared = _Shared(other, session, _alone_us(other, session))
-        ways = [choice.setting for choice in advice.choices]
-        found = list(_replayed(shared, ways, jobs, step))
-        least = min((one for one in found if not one.refuted), key=lambda one: one.cost(advice.objective))
-        same = next(one for one in found if one.setting == advice.best.setting)
-        tied = _ties(same.cost(advice.objective), least.cost(advice.objective))
-        winners[assumption] = str((advice.best if tied else least).setting)
-        spans.append(same.makespan_us)
+        costs = list(_replayed(_cost, (shared, objective), ways, jobs, step))
+        mine, least = costs[ways.index(best.setting)], min(costs)
+        winners[assumption] = str(best.setting if _ties(mine, least) else ways[costs.index(least)])
+        spans.append(mine if objective == "makespan" else _choice(shared, best.setting).makespan_us)
     if not winners:
         return ""
-    return warning(advice.trace, str(advice.best.setting), (min(spans), max(spans)), winners)
+    return warning(advice.trace, str(best.setting), (min(spans), max(spans)), winners)
 
 
 def _together(programs: Sequence[AnyTrace]) -> Trace:
@@ -353,9 +354,11 @@ class _Shared:
     alone_us: Mapping[str, float]
 
 
-def _replayed(shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step) -> Iterator[Choice]:
+def _replayed(
+    replay: Callable[[S, Setting], R], shared: S, ways: Sequence[Setting], jobs: int | None, step: Step
+) -> Iterator[R]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
-    for at, found in enumerate(in_order(_choice, shared, ways, jobs), 1):
+    for at, found in enumerate(in_order(replay, shared, ways, jobs), 1):
         step(f"{at} of {len(ways)} settings replayed")
         yield found
 
@@ -400,6 +403,20 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         percentiles_us={name: served.percentiles_us[name] for name in _with_arrivals(trace)},
         interval_us=served.interval_us,
     )
+
+
+def _cost(shared: tuple[_Shared, Objective], way: Setting) -> float:
+    """`Choice.cost` of a setting, without the replays that it does not need."""
+    programs, objective = shared
+    if way.mechanism == "in turn" or _with_arrivals(programs.trace):
+        return _choice(programs, way).cost(objective)
+    trace, session = way.of(programs.trace), programs.session
+    if objective == "makespan":
+        return session.makespan_us(trace, way.policy)
+    with suppress(Starved):
+        found = sharing(normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
+        return -found["stp"] if objective == "stp" else found["antt"]
+    return inf
 
 
 @dataclass(frozen=True)
