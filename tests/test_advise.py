@@ -13,6 +13,7 @@ from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
 import gpusim
+import gpusim.choose.advise as advise_module
 from gpusim import InputError, Program, Trace, cli, load_gpu
 from gpusim.choose.advice_page import print_advice, slowdowns
 from gpusim.choose.advise import Advice, Target, advise, target_of
@@ -298,6 +299,15 @@ def test_random_arrivals_have_a_confidence_interval() -> None:
         assert one.interval_us["a"] > 0.0
         assert one.latency_us["a"] == one.percentiles_us["a"][95]
     assert advice == advised(two(4, 4, arrivals=arrivals), ways=ways), "the seeds are the same"
+
+
+def test_arrivals_of_other_seeds_are_worked_out_once_for_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Trace] = []
+    monkeypatch.setattr(advise_module, "_other_seeds", lambda trace: made.append(trace) or iter([trace, trace]))
+    ways = [Setting("streams", f"way {n}", "leftover") for n in range(3)]
+    advice = advised(two(arrivals=PoissonArrivals(rate_per_s=1000.0, count=5, seed=0)), ways=ways)
+    assert len(advice.choices) == 3 and len(made) == 3, "as estimated, and as the two extremes of uncounted kernels"
+    assert advice.best.interval_us == {"a": 0.0, "b": 0.0}, "all three seeds are one here"
 
 
 def test_half_of_an_interval_is_students() -> None:

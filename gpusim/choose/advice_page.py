@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ MARKERS = {
 }
 FIRST_SHOWN = 12  # rows of the table
 UNMEASURED, WRONG = "?", "wrong"  # instead of a model error
+SHOWN_REASONS = 3  # why errors are not known, the most frequent
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
 
 
@@ -84,8 +86,9 @@ def print_advice(advice: Advice) -> None:
 
 def _legend(shown: Sequence[Choice]) -> list[str]:
     """What the columns and markers of the table mean."""
-    reasons = dict.fromkeys(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
-    unmeasured = "; ".join(re.sub(r"^not validated(:| for) ", "", reason) for reason in reasons)
+    reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
+    named = [re.sub(r"^not validated(:| for) ", "", reason) for reason, _ in reasons.most_common(SHOWN_REASONS)]
+    unmeasured = "; ".join(named + ["…"] * (len(reasons) > SHOWN_REASONS))
     lines = ["model error: mean error of the model on measured co-runs of the kind"]
     lines += [f"  {UNMEASURED}: not validated, because of: {unmeasured}"] * bool(reasons)
     lines += [f"  {WRONG}: measured, and the model failed: never recommended"] * any(one.refuted for one in shown)

@@ -347,11 +347,22 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Shared input of all settings: the programs, a session, and the isolated time of a pass of each (us)."""
+    """Shared input of all settings.
+
+    Attributes:
+        trace: the programs.
+        session: where they are replayed.
+        alone_us: isolated time of a pass of each, us.
+    """
 
     trace: Trace
     session: Session
     alone_us: Mapping[str, float]
+
+    @cached_property
+    def seeds(self) -> list[Trace]:
+        """The trace with other random arrivals, made once: a session knows a trace by its object."""
+        return list(_other_seeds(self.trace))
 
 
 def _replayed(
@@ -372,7 +383,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     makespan_us = once.makespan_us
     served = _Served()
     if _with_arrivals(trace):
-        served = _served(trace, session, way, once)
+        served = _served(shared, way, once)
         slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
         latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
         shares = {**shares, "antt": _mean(slowdown.values())}
@@ -429,9 +440,9 @@ class _Served:
     interval_us: Mapping[str, float] = field(default_factory=dict)
 
 
-def _served(trace: Trace, session: Session, way: Setting, once: Result) -> _Served:
+def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
     """Latencies of requests over the seeds of random arrivals."""
-    runs = [once, *(session.replay(other, way.policy, keep=()) for other in _other_seeds(trace))]
+    runs = [once, *(shared.session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
     found = [
         {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)
         for one in runs
