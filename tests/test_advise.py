@@ -16,7 +16,7 @@ import gpusim
 import gpusim.choose.advise as advise_module
 from gpusim import InputError, Program, Trace, cli, load_gpu
 from gpusim.choose.advice_page import print_advice, slowdowns
-from gpusim.choose.advise import Advice, Target, advise, target_of
+from gpusim.choose.advise import OBJECTIVES, Advice, Objective, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
 from gpusim.choose.settings import Setting, settings
 from gpusim.commands.arguments import REQUESTS, arrivals
@@ -308,6 +308,16 @@ def test_arrivals_of_other_seeds_are_worked_out_once_for_all_settings(monkeypatc
     advice = advised(two(arrivals=PoissonArrivals(rate_per_s=1000.0, count=5, seed=0)), ways=ways)
     assert len(advice.choices) == 3 and len(made) == 3, "as estimated, and as the two extremes of uncounted kernels"
     assert advice.best.interval_us == {"a": 0.0, "b": 0.0}, "all three seeds are one here"
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("of", [{}, {"arrivals": TimesArrivals(times_us=[0.0, 30.0])}])
+def test_the_cost_of_a_setting_is_that_of_its_choice(objective: Objective, of: dict[str, Any]) -> None:
+    trace, session = two(first_blocks=3, second_blocks=4, second_us=25.0, **of), Session(tiny())
+    shared = advise_module._Shared(trace, session, advise_module._alone_us(trace, session))
+    for way in settings(session.gpu, ["a", "b"]):
+        cost = advise_module._cost((shared, objective), way)
+        assert cost == advise_module._choice(shared, way).cost(objective), way
 
 
 def test_half_of_an_interval_is_students() -> None:
