@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write
-from gpusim.sweeps.resume import computed
-from gpusim.sweeps.workers import Executors
+from gpusim.sweeps.workers import Executors, computed
 
 T = TypeVar("T")
 R = TypeVar("R")

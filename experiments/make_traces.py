@@ -310,7 +310,6 @@ def googlenet_trace(recorded: Recorded) -> Trace:
 # ---- Table 1 of the SPAA'20 announcement
 
 K40C_PEAK_FLOP_PER_S = 4.29e12  # 15 SMs x 192 lanes x 2 x 745 MHz
-K40C_SM = {"registers": 65536, "shared": 49152, "threads": 2048, "blocks": 16}
 
 
 @dataclass(frozen=True)
@@ -400,17 +399,6 @@ TABLE_1 = (
         recorded=("googlenet/3a.5x5/fwd/FFT_TILING/FMA", "fft2d_c2r_32x32"),
     ),
 )
-
-
-def sm_percents(row: TableRow, threads_per_block: int) -> dict[str, float]:
-    """Percent of one K40c SM that the row's resident blocks use, before rounding."""
-    used = {
-        "registers": row.resident * threads_per_block * row.registers,
-        "shared": row.resident * row.shared_bytes,
-        "threads": row.resident * threads_per_block,
-        "blocks": row.resident,
-    }
-    return {name: 100 * used[name] / limit for name, limit in K40C_SM.items()}
 
 
 def fft_flop(shape: ConvolutionShape, tile: int = 32) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from gpusim import InputError, Program, Trace, cli, load_gpu
 from gpusim.choose.advice_page import print_advice, slowdowns
 from gpusim.choose.advise import OBJECTIVES, Advice, Objective, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
-from gpusim.choose.settings import Setting, settings
+from gpusim.choose.settings import Setting, divisions, settings
 from gpusim.commands.arguments import REQUESTS, arrivals
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
@@ -52,6 +53,14 @@ def by_mechanism(advice: Advice) -> dict[str, list[Any]]:
 def test_an_h200_has_every_split_that_its_driver_makes() -> None:
     splits = [one.parts for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "SM split"]
     assert splits == [(n, 132 - n) for n in range(8, 125, 8)]
+
+
+@pytest.mark.parametrize("least", [1, 2, 4])
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_divisions_are_all_that_there_are(parts: int, least: int, step: int) -> None:
+    every = ((*counts, 13 - sum(counts)) for counts in product(range(0, 14, step), repeat=parts - 1))
+    assert list(divisions(13, parts, least, step)) == [one for one in every if min(one) >= least]
 
 
 def test_splits_of_three_programs_are_coarser_and_fill_the_gpu() -> None:

@@ -13,11 +13,10 @@ from experiments.chosen_errors import errors_of
 from gpusim.choose import search
 from gpusim.choose.bound import Bounds
 from gpusim.choose.chosen import ChosenError, chosen_error
-from gpusim.choose.judge import Judge
+from gpusim.choose.judge import MOST_ORDERS, ORDERS, Judge, started
 from gpusim.choose.plan import Plan, as_steps, launch_order
 from gpusim.choose.report import as_json, print_selection
 from gpusim.choose.search import select, work_of
-from gpusim.choose.starts import MOST_ORDERS, ORDERS, started
 from gpusim.session import Session
 
 GPU = tiny()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from tiny import host, kernel, stream, tiny, trace, used
 
 from gpusim import load_gpu, replay
 from gpusim.hardware.gpu import GPU
-from gpusim.results.gains import PARTS, common, gain_us, sm_time, union
+from gpusim.results.gains import PARTS, Times, common, gain_us, sm_time, union
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, Placements
 from gpusim.trace.format import Trace
@@ -186,5 +187,10 @@ def test_the_states_of_all_sms_unit_by_unit(held: list[Held], placing: dict[str,
 
 
 def test_what_intervals_cover() -> None:
-    assert union([(3.0, 4.0), (0.0, 2.0), (1.0, 2.5), (2.5, 2.75), (5.0, 5.0)]) == [(0.0, 2.75), (3.0, 4.0)]
-    assert common([(0.0, 3.0), (4.0, 6.0)], [(1.0, 2.0), (2.5, 5.0)]) == [(1.0, 2.0), (2.5, 3.0), (4.0, 5.0)]
+    def intervals(*pairs: tuple[float, float]) -> Times:
+        return np.array(pairs).T
+
+    covered = union(intervals((3.0, 4.0), (0.0, 2.0), (1.0, 2.5), (2.5, 2.75), (5.0, 5.0)))
+    assert covered.T.tolist() == [[0.0, 2.75], [3.0, 4.0]]
+    found = common(intervals((0.0, 3.0), (4.0, 6.0)), intervals((1.0, 2.0), (2.5, 5.0)))
+    assert found.T.tolist() == [[1.0, 2.0], [2.5, 3.0], [4.0, 5.0]]

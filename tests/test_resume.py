@@ -1,4 +1,4 @@
-"""Long work that goes on where it was cut off (`gpusim.sweeps.resume`, `experiments.journal`)."""
+"""Long work that goes on where it was cut off (`gpusim.sweeps.workers`, `experiments.journal`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 
 from experiments.journal import resumed
 from gpusim.common.errors import InputError
-from gpusim.sweeps.resume import computed
-from gpusim.sweeps.workers import local
+from gpusim.sweeps.workers import computed, local
 
 
 def threads() -> Executor:

@@ -13,7 +13,7 @@ from experiments.spaa20_table1 import run as table1
 from experiments.study import TRACES
 from gpusim.choose.bound import Bounds
 from gpusim.choose.moves import fastest
-from gpusim.choose.pairs import complementary
+from gpusim.choose.pairs import complementary, longest
 from gpusim.choose.plan import Work
 from gpusim.choose.profile import profile
 from gpusim.choose.search import work_of
@@ -38,11 +38,6 @@ def network(gpu: str, file: str = NETWORK) -> tuple[Work, Bounds, dict[str, str]
     work = work_of(gpusim.load_trace(TRACES / file), session.gpu)
     bounds = Bounds(work, session)
     return work, bounds, fastest(work, bounds)
-
-
-def longest(models: list[KernelModel]) -> KernelModel:
-    """The longest kernel of an algorithm."""
-    return max(models, key=lambda model: model.solo_us)
 
 
 # ---- room on an SM ---------------------------------------------------------------------------------------------------

@@ -21,11 +21,10 @@ from experiments.plans import call_in
 from experiments.study import TRACES
 from gpusim.choose.bound import Bounds
 from gpusim.choose.descent import algorithm_moves, to_better
-from gpusim.choose.judge import Candidate, Judge
+from gpusim.choose.judge import Candidate, Judge, started
 from gpusim.choose.moves import fastest, first_splits, lane_weights, splits_near
 from gpusim.choose.plan import STREAMS, Plan, Work, launch_order, planned_trace
 from gpusim.choose.search import own_lanes, select, work_of
-from gpusim.choose.starts import started
 from gpusim.choose.streams import sequential
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.shapes import subject

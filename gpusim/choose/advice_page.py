@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
-from gpusim.common.tables import Column, number, picked, print_left_out, print_line, print_table, shortened
+from gpusim.choose.settings import Mechanism
+from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
 from gpusim.results.runs import BOUND_TITLES
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
@@ -16,15 +17,7 @@ from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKERS = {
-    "in turn": "X",
-    "streams": "o",
-    "priority": "^",
-    "SM split": "s",
-    "MPS": "D",
-    "MIG": "P",
-    "time slices": "v",
-}
+MARKERS = dict(zip(get_args(Mechanism), "Xo^sDPv", strict=True))
 FIRST_SHOWN = 12  # rows of the table
 UNMEASURED, WRONG = "?", "wrong"  # instead of a model error
 SHOWN_REASONS = 3  # why errors are not known, the most frequent
@@ -55,7 +48,7 @@ def _json(advice: Advice, one: Choice) -> dict[str, Any]:
             name: {f"p{percent}": us for percent, us in of.items()} for name, of in one.percentiles_us.items()
         },
         "latency_interval_us": one.interval_us,
-        "model_error": None if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
+        "model_error": one.how_wrong.percent,
         "model_error_reason": one.refuted or one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),
         "tie": advice.ties(one),
@@ -75,8 +68,8 @@ def print_advice(advice: Advice) -> None:
     if advice.assumption:
         print_line(f"Note: {advice.assumption}.")
     print()
-    columns = [Column("share by"), Column("setting"), Column("makespan µs", right=True), Column("STP", right=True)]
-    columns += [Column(f"{name} slowed", right=True) for name in programs] + [Column("model error", right=True)]
+    slowed = (f"{name} slowed" for name in programs)
+    columns = [Column("share by"), Column("setting"), *numbers("makespan µs", "STP", *slowed, "model error")]
     columns += [Column("targets")] * bool(advice.targets) + [Column("notes")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
     print_left_out(len(advice.choices) - len(_shown(advice)))
@@ -122,8 +115,9 @@ def _reasons(advice: Advice) -> list[str]:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
             if uncounted:
                 lines.append(f"{name}: for {100 * uncounted:.0f} % of its time no counters say what binds its kernels")
-    wanted = _most_wanted(best.bound_us)
-    if wanted:
+    first = {next(iter(times), "") for times in best.bound_us.values()}  # what bounds each program most of the time
+    wanted = first.pop() if len(first) == 1 else UNKNOWN
+    if wanted not in ("", UNKNOWN):
         needing = f"{'both' if len(best.bound_us) == 2 else 'all'} need {BOUND_TITLES[wanted]} most"
         lines.append(f"{needing}: sharing gains only the time in which one of them leaves it idle")
     competitor = advice.competitor
@@ -158,21 +152,10 @@ def _served(advice: Advice) -> list[str]:
     return lines
 
 
-def _most_wanted(bound_us: Mapping[str, Mapping[str, float]]) -> str:
-    """Resource that bounds every program most of the time, if it is the same one and known."""
-    first = {next(iter(times), "") for times in bound_us.values()}
-    return first.pop() if len(first) == 1 and UNKNOWN not in first else ""
-
-
 def _shown(advice: Advice) -> list[Choice]:
     """The first of all choices, and the best of each mechanism."""
-    shown = list(advice.choices[:FIRST_SHOWN])
-    seen = {one.setting.mechanism for one in shown}
-    for one in advice.choices[FIRST_SHOWN:]:
-        if one.setting.mechanism not in seen:
-            seen.add(one.setting.mechanism)
-            shown.append(one)
-    return shown
+    best = {one.setting.mechanism: one for one in reversed(advice.choices)}.values()
+    return [one for at, one in enumerate(advice.choices) if at < FIRST_SHOWN or one in best]
 
 
 def _cells(advice: Advice, one: Choice) -> list[str]:

@@ -9,13 +9,14 @@ asks least of whoever sets it is recommended [D].
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import fsum, inf, nan, sqrt
+from math import fsum, inf, sqrt
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeVar
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.cores import in_order
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Objective = Literal["makespan", "stp", "antt"]
-OBJECTIVES: tuple[Objective, ...] = ("makespan", "stp", "antt")
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.03  # of two settings of the same programs, relative: least regret on the H200 pairs of experiments/advise [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
 TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
@@ -192,19 +193,18 @@ class Advice:
         """One row for each choice, the best first; a column ``slowdown[PROGRAM]`` for each program."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {
-                    **picked(one.setting, "mechanism", "setting"),
-                    **picked(one, "makespan_us", "stp", "antt"),
-                    **{f"slowdown[{name}]": value for name, value in one.slowdown.items()},
-                    "model_error": nan if one.how_wrong.band is None else one.how_wrong.band["mape_percent"],
-                    "meets_slo": self.meets(one),
-                    "tie": self.ties(one),
-                }
-                for one in self.choices
-            ]
-        )
+        rows = [
+            {
+                **picked(one.setting, "mechanism", "setting"),
+                **picked(one, "makespan_us", "stp", "antt"),
+                **{f"slowdown[{name}]": value for name, value in one.slowdown.items()},
+                "model_error": one.how_wrong.percent,
+                "meets_slo": self.meets(one),
+                "tie": self.ties(one),
+            }
+            for one in self.choices
+        ]
+        return pd.DataFrame(rows).astype({"model_error": float})
 
 
 def advise(
@@ -246,16 +246,16 @@ def advise(
     wanted = tuple(target_of(one) if isinstance(one, str) else one for one in targets)
     for target in wanted:
         if target.program not in names:
-            raise InputError(
-                None, "--slo", f"names program {quote(target.program)}", expected_one_of(names, target.program)
-            )
+            problem = f"names program {quote(target.program)}"
+            raise InputError(None, "--slo", problem, expected_one_of(names, target.program))
     if objective is not None and objective not in OBJECTIVES:
         raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
     chosen: Objective = objective or ("stp" if wanted else "makespan")
     step("fitting kernels to their recording")
     alone = _alone_us(trace, session)
     if _with_arrivals(trace):
-        _require_served(trace, alone)
+        for problem in _not_served(trace, alone):
+            raise InputError(None, "--arrivals", problem, "fewer requests")
         if objective == "stp":
             problem = "stp is of programs that restart, which those with arrivals do not"
             raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
@@ -309,12 +309,6 @@ def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
     """Isolated time of one pass of each program."""
     once = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
     return {run.program: run.solo_us for run in session.replay(once, keep=()).program_runs}
-
-
-def _require_served(trace: Trace, alone_us: Mapping[str, float]) -> None:
-    """Refuse requests that come faster than the program alone on the whole GPU can serve."""
-    for problem in _not_served(trace, alone_us):
-        raise InputError(None, "--arrivals", problem, "fewer requests")
 
 
 def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
@@ -379,33 +373,31 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)
-    shares: Mapping[str, float | None] = dict.fromkeys(SHARING)
+    shares: dict[str, Any] = dict.fromkeys(SHARING)
     makespan_us = once.makespan_us
     served = _Served()
     if _with_arrivals(trace):
         served = _served(shared, way, once)
         slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
         latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
-        shares = {**shares, "antt": _mean(slowdown.values())}
+        shares["antt"] = fmean(slowdown.values())
         makespan_us = served.makespan_us
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
-        shares = sharing({name: alone / makespan_us for name, alone in alone_us.items()})
+        shares |= sharing({name: alone / makespan_us for name, alone in alone_us.items()})
         slowdown = {name: makespan_us / alone for name, alone in alone_us.items()}
         latency = dict.fromkeys(alone_us, makespan_us)
     else:
         progress = dict.fromkeys(alone_us, 0.0)
         with suppress(Starved):
             progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
-            shares = sharing(progress)
+            shares |= sharing(progress)
         slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
         latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
     return Choice(
         setting=way,
         makespan_us=makespan_us,
-        stp=shares["stp"],
-        antt=shares["antt"],
-        fairness=shares["fairness"],
+        **shares,
         slowdown=slowdown,
         latency_us=latency,
         bound_us=_bound_us(once),
@@ -450,9 +442,9 @@ def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
     names = list(found[0])
     at_target = {name: [percentile(one[name], TARGET_PERCENTILE) for one in found] for name in names}
     return _Served(
-        _mean(one.makespan_us for one in runs),
-        {name: _mean(_mean(one[name]) for one in found) for name in names},
-        {name: {p: _mean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
+        fmean(one.makespan_us for one in runs),
+        {name: fmean(fmean(one[name]) for one in found) for name in names},
+        {name: {p: fmean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
         {name: _half_width(values) for name, values in at_target.items()} if len(runs) > 1 else {},
     )
 
@@ -467,14 +459,9 @@ def _other_seeds(trace: Trace) -> Iterator[Trace]:
         yield with_settings_of(trace, others, "arrivals")
 
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return fsum(found) / len(found)
-
-
 def _half_width(values: Sequence[float]) -> float:
     """Half of the 95 % confidence interval of a mean."""
-    mean, freedom = _mean(values), len(values) - 1
+    mean, freedom = fmean(values), len(values) - 1
     deviation = sqrt(fsum((value - mean) ** 2 for value in values) / freedom)
     return T_95[freedom] * deviation / sqrt(len(values))
 
@@ -508,28 +495,20 @@ def _advice(
     def misses(one: Choice) -> float:
         return max((target.over(one) for target in targets), default=1.0)
 
-    ordered = sorted(
-        choices,
-        key=lambda one: (
-            bool(one.refuted),
-            misses(one) > 1.0,
-            one.cost(objective),
-            EFFORT.index(one.setting.mechanism),
-        ),
-    )
+    def effort(one: Choice) -> int:
+        return EFFORT.index(one.setting.mechanism)
+
+    ordered = sorted(choices, key=lambda one: (bool(one.refuted), misses(one) > 1.0, one.cost(objective), effort(one)))
     keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
     if not keeping:
         closest = min((one for one in ordered if not one.refuted), key=misses)
         worst = max(targets, key=lambda target: target.over(closest))
-        reached = (
-            f"x{closest.slowdown[worst.program]:.3g}"
-            if worst.slowdown is not None
-            else f"{closest.latency_us[worst.program]:g}us"
-        )
-        raise InputError(
-            None, "--slo", f"no setting keeps {worst}", f"{worst.program}={reached} or more, as {closest.setting} gives"
-        )
+        reached = f"{closest.latency_us[worst.program]:g}us"
+        if worst.slowdown is not None:
+            reached = f"x{closest.slowdown[worst.program]:.3g}"
+        expected = f"{worst.program}={reached} or more, as {closest.setting} gives"
+        raise InputError(None, "--slo", f"no setting keeps {worst}", expected)
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]
-    best = min(tied, key=lambda one: (EFFORT.index(one.setting.mechanism), one.cost(objective)))
+    best = min(tied, key=lambda one: (effort(one), one.cost(objective)))
     return Advice(trace, gpu, objective, targets, tuple(ordered), best)

@@ -7,9 +7,9 @@ from math import fsum
 
 from gpusim.hardware.gpu import GPU
 from gpusim.model.launchable import fits_no_sm, launch_occupancy
-from gpusim.trace.edit import with_selected
+from gpusim.trace.edit import with_operations, with_selected
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation
 
 OPTION = "--alternatives fitting"
 MOST_NAMED = 3  # convolutions in the note
@@ -25,23 +25,16 @@ def fitting(trace: Trace, gpu: GPU) -> tuple[Trace, str]:
         The trace, and a note on the algorithms that differ from the selected ones; empty if none does.
     """
     changed = {op.id: found for _, op in _unfit(trace, gpu) if (found := _alternative(op, gpu)) is not None}
-    streams = [
-        stream.model_copy(
-            update={
-                "operations": tuple(
-                    with_selected(op, changed[op.id]) if isinstance(op, Convolution) and op.id in changed else op
-                    for op in stream.operations
-                )
-            }
-        )
-        for stream in trace.streams
-    ]
     if not changed:
         return trace, ""
+
+    def able(op: Operation) -> Operation:
+        return with_selected(op, changed[op.id]) if isinstance(op, Convolution) and op.id in changed else op
+
     named = [f"{id} by {algorithm.algorithm}" for id, algorithm in list(changed.items())[:MOST_NAMED]]
     more = [f"{len(changed) - MOST_NAMED} more"] if len(changed) > MOST_NAMED else []
     note = f"by another algorithm than selected, which fits no SM of {gpu.name}: {', '.join([*named, *more])}"
-    return trace.model_copy(update={"streams": tuple(streams)}), note
+    return with_operations(trace, able), note
 
 
 def require_fit(trace: Trace, gpu: GPU) -> None:

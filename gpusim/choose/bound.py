@@ -98,13 +98,8 @@ class Bounds:
         if others is None or not isinstance(op, Convolution):
             return [self.launches(id, algorithm)]
         chosen, gpu = self.work.algorithms[id][algorithm], self.session.gpu
-        return [
-            in_context(_beside(self.work.trace, with_selected(op, chosen), touched), gpu)
-            .streams[0]
-            .operations[0]
-            .launches()
-            for touched in others
-        ]
+        traces = [_beside(self.work.trace, with_selected(op, chosen), touched) for touched in others]
+        return [in_context(trace, gpu).streams[0].operations[0].launches() for trace in traces]
 
     def alone_us(self, id: str, algorithm: str = "") -> float:
         """Time of an operation alone, for a convolution with a given algorithm: its kernels one after the other, us."""
@@ -122,13 +117,11 @@ class Bounds:
 
     def of_any(self, work: Work) -> Bound:
         """A lower bound for all plans of some work, whatever their algorithms, streams, order, partition and memory."""
-        parts = [
-            _bound(
-                work.graph.only(block),
-                lambda id: [self.least(id, name, work) for name in work.algorithms.get(id, ("",))],
-            )
-            for block in work.graph.blocks()
-        ]
+
+        def choices(id: str) -> list[Least]:
+            return [self.least(id, name, work) for name in work.algorithms.get(id, ("",))]
+
+        parts = [_bound(work.graph.only(block), choices) for block in work.graph.blocks()]
         by_cause: dict[str, float] = {}
         for part in parts:
             by_cause[part.by] = by_cause.get(part.by, 0.0) + part.us
@@ -172,9 +165,8 @@ def _bound(graph: Graph, choices: Callable[[str], Sequence[Least]]) -> Bound:
     """
     options = {id: choices(id) for id in graph.ids}
     chain = _longest_chain(graph, {id: min(one.alone_us for one in found) for id, found in options.items()})
-    idle = min(
-        (min(one.idle_us for one in options[id]) for id, waits in graph.before.items() if not waits), default=0.0
-    )
+    first = (one for id, waits in graph.before.items() if not waits for one in options[id])
+    idle = min((one.idle_us for one in first), default=0.0)
     parts = [
         [(one.alone_us if id in chain else 0.0, *one.resources_us) for one in found] for id, found in options.items()
     ]

@@ -22,19 +22,12 @@ LONG_US = 30.0  # mean time of an operation alone from which it counts as long [
 
 @dataclass(frozen=True, slots=True)
 class ChosenError:
-    """The error that chosen plans had on one GPU, in points of percent of their gain over plain streams.
+    """The error that chosen plans had on one GPU, in points of percent of their gain over plain streams."""
 
-    Attributes:
-        plans: how many were measured.
-        bias: predicted gain less measured gain, mean; positive where plans gained less than predicted.
-        size: root mean square of the same differences.
-        most: the largest of them: no plan measured fell shorter of its predicted gain.
-    """
-
-    plans: int
-    bias: float
-    size: float
-    most: float
+    plans: int  # how many were measured
+    bias: float  # predicted gain less measured gain, mean; positive where plans gained less than predicted
+    size: float  # root mean square of the same differences
+    most: float  # the largest of them: no plan measured fell shorter of its predicted gain
 
 
 def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum
+from operator import itemgetter
 from typing import Any
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
-from gpusim.common.tables import picked, short_name
+from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.limits import green_sizes
 from gpusim.results.result import Result
@@ -34,21 +35,14 @@ LEAST_SLOWED = 1.02  # what counts as slowed [D]
 
 @dataclass(frozen=True)
 class Slowed:
-    """A kernel as it ran beside others; times in us.
+    """A kernel as it ran beside others; times in us."""
 
-    Attributes:
-        run: when it ran.
-        isolated_us: its time on the whole GPU by itself, launch included.
-        took_us: from when it could start to its end.
-        by_us: what made the difference: ``no room``, or the resource that bound it while it shared SMs and memory.
-        beside: names of kernels that ran while it did, the longest beside it first.
-    """
-
-    run: KernelRun
-    isolated_us: float
-    took_us: float
+    run: KernelRun  # when it ran
+    isolated_us: float  # its time on the whole GPU by itself, launch included
+    took_us: float  # from when it could start to its end
+    # what made the difference: ``no room``, or the resource that bound it while it shared SMs and memory
     by_us: Mapping[str, float]
-    beside: tuple[str, ...]
+    beside: tuple[str, ...]  # names of kernels that ran while it did, the longest beside it first
 
     @property
     def slowdown(self) -> float:
@@ -65,20 +59,13 @@ class Slowed:
 
 @dataclass(frozen=True)
 class Group:
-    """Kernels of one name, or of one operator.
+    """Kernels of one name, or of one operator."""
 
-    Attributes:
-        name: what they share.
-        launches: how many.
-        isolated_us, took_us: of all together.
-        by_us: as of `Slowed`, of all together, the most first.
-    """
-
-    name: str
-    launches: int
-    isolated_us: float
+    name: str  # what they share
+    launches: int  # how many
+    isolated_us: float  # of all together, as are the next
     took_us: float
-    by_us: Mapping[str, float]
+    by_us: Mapping[str, float]  # as of `Slowed`, the most first
 
     @property
     def slowdown(self) -> float:
@@ -88,24 +75,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the kernels of a trace took as long as they did.
+    """Why the kernels of a trace took as long as they did."""
 
-    Attributes:
-        trace: what ran.
-        gpu: where.
-        makespan_us: of the streams as plain CUDA streams.
-        kernels: all, in the order in which they started.
-        by_name, by_operator: the same, together, what overlapping cost most first.
-        arrangements: makespan of other policies, us, the shortest first.
-    """
-
-    trace: Trace
-    gpu: GPU
-    makespan_us: float
-    kernels: tuple[Slowed, ...]
-    by_name: tuple[Group, ...]
+    trace: Trace  # what ran
+    gpu: GPU  # where
+    makespan_us: float  # of the streams as plain CUDA streams
+    kernels: tuple[Slowed, ...]  # all, in the order in which they started
+    by_name: tuple[Group, ...]  # the same, together, what overlapping cost most first
     by_operator: tuple[Group, ...]
-    arrangements: Mapping[str, float]
+    arrangements: Mapping[str, float]  # makespan of other policies, us, the shortest first
 
     @property
     def cost_us(self) -> dict[str, float]:
@@ -209,9 +187,6 @@ def _beside(runs: Sequence[KernelRun], spans_us: Sequence[tuple[float, float]], 
 
 
 def _grouped(kernels: Iterable[Slowed], name_of: Callable[[Slowed], str]) -> tuple[Group, ...]:
-    groups: dict[str, list[Slowed]] = {}
-    for one in kernels:
-        groups.setdefault(name_of(one), []).append(one)
     made = [
         Group(
             name,
@@ -220,18 +195,15 @@ def _grouped(kernels: Iterable[Slowed], name_of: Callable[[Slowed], str]) -> tup
             fsum(one.took_us for one in of),
             _added(one.by_us for one in of),
         )
-        for name, of in groups.items()
+        for name, of in grouped(kernels, name_of).items()
     ]
     return tuple(sorted(made, key=lambda group: group.isolated_us - group.took_us))
 
 
 def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Sums by name, the largest first."""
-    parts: dict[str, list[float]] = {}
-    for one in several:
-        for name, us in one.items():
-            parts.setdefault(name, []).append(us)
-    sums = {name: fsum(of) for name, of in parts.items()}
+    parts = grouped((part for one in several for part in one.items()), itemgetter(0))
+    sums = {name: fsum(us for _, us in of) for name, of in parts.items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
-from gpusim.common.tables import counted
+from gpusim.common.tables import counted, grouped
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
@@ -93,9 +93,8 @@ def slowdown(
     firsts, others = ([a], [b]) if one_pair else (a, b)
     for one in (a, b):
         if not isinstance(one, str | PathLike | Trace | list | tuple):
-            raise InputError(
-                None, "slowdown", f"is given {quote(one)}", "a trace, the path of its file, or a list of them"
-            )
+            expected = "a trace, the path of its file, or a list of them"
+            raise InputError(None, "slowdown", f"is given {quote(one)}", expected)
     if not (isinstance(firsts, list | tuple) and isinstance(others, list | tuple) and len(firsts) == len(others)):
         raise InputError(None, "slowdown", "a and b are not as many", "a program each, or lists of as many")
     ways = [setting] * len(firsts) if isinstance(setting, str | Setting) else setting
@@ -196,12 +195,9 @@ def _known(session: Session, trace: Trace) -> _Known:
     models = [kernels.model(launch, op.id) for op in trace.operations() for launch in op.launches()]
     if not models:
         raise InputError(None, "program", f"{quote(trace.name)} has no kernels", "a program that runs kernels")
-    kinds: dict[str, list[KernelModel]] = {}
-    for model in models:
-        kinds.setdefault(_kind(model), []).append(model)
     whole_us = fsum(model.solo_us for model in models)
     parts = []
-    for of in kinds.values():
+    for of in grouped(models, _kind).values():
         longest = max(of, key=lambda model: model.solo_us)
         kind_us = fsum(model.solo_us for model in of)
         launching = min(1.0, fsum(model.latency_us for model in of) / kind_us)

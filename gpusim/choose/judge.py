@@ -1,16 +1,25 @@
-"""Plans are judged by replaying them in each start order; every plan is judged once."""
+"""Plans are judged by replaying them in each start order; every plan is judged once.
+
+Start orders are the orders in which the streams of a plan begin, if the program does not control it. The branches of an
+inception module wait for the layer before it. The GPU releases such streams in an order that depends on the hardware
+queue of each stream ([V] experiments/hardware_check). A plan is therefore judged by the mean over orders, unless the
+host launches in its own order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from math import fsum
+from typing import Literal
 
 from gpusim.choose.bound import Bounds
 from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
-from gpusim.choose.starts import Order, has_start_orders, started, unordered
 from gpusim.hardware.gpcs import most_clusters
 
+Order = Literal["any", "host"]
+ORDERS: tuple[Order, ...] = ("any", "host")
+MOST_ORDERS = 4  # start orders that a plan is replayed in: beyond four streams evenly spaced rotations
 SAME = 1e-9  # relative: makespans this near are equal
 
 
@@ -21,21 +30,13 @@ def is_less(some_us: float, other_us: float) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that was replayed.
+    """A plan that was replayed."""
 
-    Attributes:
-        plan: the plan, its streams in the start order with the least makespan.
-        makespan_us: makespan in that order, which is the replay of the plan as a trace.
-        memory_bytes: the most that its workspaces can hold at once.
-        ends_us: when each of its streams ended, in that order.
-        starts_us: makespan in each start order that was replayed.
-    """
-
-    plan: Plan
-    makespan_us: float
-    memory_bytes: int
-    ends_us: tuple[float, ...]
-    starts_us: tuple[float, ...]
+    plan: Plan  # its streams in the start order with the least makespan
+    makespan_us: float  # in that order, which is the replay of the plan as a trace
+    memory_bytes: int  # the most that its workspaces can hold at once
+    ends_us: tuple[float, ...]  # when each of its streams ended, in that order
+    starts_us: tuple[float, ...]  # makespan in each start order that was replayed
 
     @property
     def expected_us(self) -> float:
@@ -46,6 +47,31 @@ class Candidate:
 def gain_percent(plain: Candidate, plan: Candidate) -> float:
     """How much less time a plan is expected to take than another, as a gain in percent."""
     return 100.0 * (plain.expected_us / plan.expected_us - 1.0) if plan.expected_us > 0.0 else 0.0
+
+
+def has_start_orders(plan: Plan, order: Order) -> bool:
+    """Whether a plan runs in several start orders: streams with SMs of their own do not compete for the first SMs."""
+    return order == "any" and len(plan.lanes) > 1 and not plan.sms
+
+
+def unordered(plan: Plan) -> Plan:
+    """The plan with its streams sorted: one plan for all orders of the same streams."""
+    return replace(plan, lanes=tuple(sorted(plan.lanes)))
+
+
+def started(plan: Plan, order: Order) -> Iterator[Plan]:
+    """Yield the plan once for each start order, its streams in that order.
+
+    Rotations, so that each stream is first once and last once; of more than `MOST_ORDERS` streams some of them.
+    """
+    if not has_start_orders(plan, order):
+        yield plan
+        return
+    lanes = unordered(plan).lanes
+    count = min(len(lanes), MOST_ORDERS)
+    for n in range(count):
+        shift = n * len(lanes) // count
+        yield replace(plan, lanes=lanes[shift:] + lanes[:shift])
 
 
 class Judge:

@@ -13,6 +13,7 @@ from itertools import groupby
 from math import fsum, gcd
 
 from gpusim.choose.alternatives import fits
+from gpusim.common.tables import grouped
 from gpusim.model.context import with_cold_caches
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -68,12 +69,8 @@ def front(batch: int, parts: Sequence[Part]) -> list[Division]:
     """
     found: list[Division] = []
     for limit in sorted({part.workspace_bytes for part in parts}):
-        fastest: dict[int, Part] = {}
-        for part in parts:
-            known = fastest.get(part.batch)
-            if part.workspace_bytes <= limit and (known is None or part.us < known.us):
-                fastest[part.batch] = part
-        division = _fastest(batch, list(fastest.values()))
+        able = grouped((part for part in parts if part.workspace_bytes <= limit), lambda part: part.batch)
+        division = _fastest(batch, [min(of, key=lambda part: part.us) for of in able.values()])
         if division is not None and (not found or division.us < found[-1].us):
             found.append(division)
     return found
@@ -133,7 +130,10 @@ def _divided(op: Convolution, trace: Trace, session: Session) -> list[Divided]:
         if call.workspace_bytes is not None and fits(call, session.gpu)
     ]
     divisions = [division for division in front(op.shape.batch, parts) if len(division.parts) > 1]
-    return [Divided(in_a_row(op, division), division) for division in _thinned(divisions)]
+    last, most = len(divisions) - 1, MOST_DIVISIONS - 1
+    if last > most:  # evenly spread, the first and the last among them
+        divisions = [divisions[n * last // most] for n in range(MOST_DIVISIONS)]
+    return [Divided(in_a_row(op, division), division) for division in divisions]
 
 
 def _calls(op: Convolution) -> dict[tuple[int, str], ConvolutionAlgorithm]:
@@ -144,12 +144,6 @@ def _calls(op: Convolution) -> dict[tuple[int, str], ConvolutionAlgorithm]:
         for fewer in op.micro_batches or ()
         for one in fewer.algorithms
     }
-
-
-def _thinned(divisions: Sequence[Division]) -> list[Division]:
-    """At most `MOST_DIVISIONS` of them, evenly spread, the first and the last among them."""
-    last, most = len(divisions) - 1, MOST_DIVISIONS - 1
-    return [divisions[n * last // most] for n in range(MOST_DIVISIONS)] if last > most else list(divisions)
 
 
 def in_a_row(op: Convolution, division: Division) -> ConvolutionAlgorithm:

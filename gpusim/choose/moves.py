@@ -10,6 +10,7 @@ from math import fsum
 from gpusim.choose.bound import Bounds
 from gpusim.choose.graph import Graph
 from gpusim.choose.plan import STREAMS, Plan, Work, most_live, workspace_bytes
+from gpusim.choose.settings import divisions
 from gpusim.choose.streams import Lanes
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
@@ -57,16 +58,7 @@ def split_units(gpu: GPU, plan: Plan) -> tuple[int, ...]:
 def splits(gpu: GPU, streams: int) -> Iterator[tuple[int, ...]]:
     """Return every SM split between some streams, in units of the partition granularity."""
     least, step = split_step(gpu)
-    fewest, whole = -(-least // step), gpu.sm_count // step
-
-    def share(left: int, rest: int) -> Iterator[tuple[int, ...]]:
-        if rest == 1:
-            yield (left,)
-            return
-        for mine in range(fewest, left - fewest * (rest - 1) + 1):
-            yield from ((mine, *others) for others in share(left - mine, rest - 1))
-
-    return share(whole, streams) if whole >= fewest * streams else iter(())
+    return divisions(gpu.sm_count // step, streams, -(-least // step), 1)
 
 
 def splits_near(gpu: GPU, plan: Plan) -> Iterator[Plan]:
@@ -82,9 +74,8 @@ def splits_near(gpu: GPU, plan: Plan) -> Iterator[Plan]:
 def first_splits(gpu: GPU, plan: Plan, weights: Sequence[float]) -> Iterator[Plan]:
     """The even split, and the split in proportion to the weights."""
     least, step = split_step(gpu)
-    units, streams = gpu.sm_count // step, len(plan.lanes)
-    if 1 < streams <= units // -(-least // step):
-        fewest = -(-least // step)
+    units, streams, fewest = gpu.sm_count // step, len(plan.lanes), -(-least // step)
+    if 1 < streams <= units // fewest:
         shares = proportional_counts(units - (fewest - 1) * streams, [max(1, round(1000 * w)) for w in weights])
         for counts in (even_counts(units, streams), [count + fewest - 1 for count in shares]):
             yield with_split(gpu, plan, counts)

@@ -76,19 +76,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The complementary pairs of a trace.
+    """The complementary pairs of a trace."""
 
-    Attributes:
-        trace: its name.
-        gpu: name of the GPU.
-        independent: pairs of convolutions of which neither waits for the other.
-        cases: those of them with algorithms that complement one another, the fastest against
-            one after the other with the fastest algorithms first.
-    """
-
-    trace: str
-    gpu: str
-    independent: int
+    trace: str  # its name
+    gpu: str  # its name
+    independent: int  # pairs of convolutions of which neither waits for the other
+    # those of them with algorithms that complement one another; first the fastest over the fastest ones in a row
     cases: tuple[Case, ...]
 
 
@@ -135,7 +128,7 @@ def pairs(
         found = [
             {a: mine, b: its}
             for mine, its in product(work.algorithms[a], work.algorithms[b])
-            if complementary(_longest(bounds.models(a, mine)), _longest(bounds.models(b, its)), session.gpu)
+            if complementary(longest(bounds.models(a, mine)), longest(bounds.models(b, its)), session.gpu)
         ]
         if found:
             judge = Judge(work.part([a, b]), bounds, None, UNLIMITED)
@@ -144,7 +137,8 @@ def pairs(
     return Pairs(trace.name, session.gpu.name, len(independent), tuple(cases))
 
 
-def _longest(models: Sequence[KernelModel]) -> KernelModel:
+def longest(models: Sequence[KernelModel]) -> KernelModel:
+    """The longest kernel of an algorithm."""
     return max(models, key=lambda model: model.solo_us)
 
 
@@ -154,11 +148,9 @@ def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: S
     fast = fastest(judge.work, bounds)
     ranked = []
     for algorithms in found:
-        together = min(
-            (judge.replayed(plan) for plan in _side_by_side(a, b, algorithms)), key=lambda one: one.makespan_us
-        )
+        together = [judge.replayed(plan) for plan in _side_by_side(a, b, algorithms)]
         serial = judge.replayed(Plan(((a, b),), algorithms))
-        ranked.append((together, serial))
+        ranked.append((min(together, key=lambda one: one.makespan_us), serial))
     best, serial = min(ranked, key=lambda one: one[0].makespan_us)
     chosen = best.plan.algorithms
     return Case(
@@ -182,7 +174,7 @@ def _side_by_side(a: str, b: str, algorithms: dict[str, str]) -> Iterator[Plan]:
 
 
 def _side(bounds: Bounds, gpu: GPU, id: str, algorithm: str) -> Side:
-    model = _longest(bounds.models(id, algorithm))
+    model = longest(bounds.models(id, algorithm))
     known = profile([model], gpu)
     most = _most_held(known)
     return Side(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from graphlib import TopologicalSorter
 from typing import Any
 
 from gpusim.choose.graph import Graph
@@ -184,18 +184,14 @@ def launch_order(work: Work, plan: Plan) -> list[str]:
     The first operation of each stream in the order of the streams, then the second, as far as what they wait for has
     been launched: with it the streams start in their order.
     """
-    graph = work.planned(plan)
     place = {id: (at, n) for n, lane in enumerate(plan.lanes) for at, id in enumerate(lane)}
-    missing = {id: len(waits) for id, waits in graph.before.items()}
-    ready = [(place[id], id) for id, count in missing.items() if not count]
-    heapify(ready)
-    found: list[str] = []
-    while ready:
-        found.append(heappop(ready)[1])
-        for id in graph.after[found[-1]]:
-            missing[id] -= 1
-            if not missing[id]:
-                heappush(ready, (place[id], id))
+    sorter, ready, found = TopologicalSorter(work.planned(plan).before), set[str](), list[str]()
+    sorter.prepare()
+    while sorter.is_active():
+        ready |= {*sorter.get_ready()}
+        found.append(min(ready, key=place.__getitem__))
+        ready.remove(found[-1])
+        sorter.done(found[-1])
     return found
 
 

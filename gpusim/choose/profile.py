@@ -13,7 +13,7 @@ from gpusim.model.kernel import KernelModel
 STATIC = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
 PIPES = tuple(name.removesuffix("_cycles") for name in SHARED)  # issue slots, pipes, the L1 and shared-memory data path
 DYNAMIC = (*PIPES, "L2", "DRAM")  # what running blocks keep busy
-NAMES = {"issue": "issue slots", "l1": "L1 path", "fma": "FMA pipe", "alu": "ALU pipe", "lsu": "LSU"}
+NAMES = {"issue": "issue slots", "l1": "L1 path", "fma": "FMA pipe", "alu": "ALU pipe", "lsu": "LSU"}  # in tables
 NAMES |= {"tensor": "tensor pipe"}
 BUSY = 0.5  # of a resource: what is used more is scarce
 
@@ -32,15 +32,9 @@ class Profile:
         """The share used of one resource of `STATIC` or `DYNAMIC`."""
         return (self.held + self.busy)[(*STATIC, *DYNAMIC).index(name)]
 
-    @property
-    def busiest(self) -> str:
-        """The busiest resource: one of `DYNAMIC`."""
-        return DYNAMIC[max(range(len(DYNAMIC)), key=lambda n: self.busy[n])]
-
 
 def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
     """The profile of kernels that run one after another: the mean of theirs, weighted by their time alone."""
-    whole = gpu.limits.capacity
     total = fsum(model.solo_us for model in models)
 
     def mean(shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -49,9 +43,8 @@ def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
             for n in range(len(shares[0]))
         )
 
-    held = [
-        [model.blocks_per_sm * need / most for need, most in zip(model.need, whole, strict=True)] for model in models
-    ]
+    limits = [zip(model.need, gpu.limits.capacity, strict=True) for model in models]
+    held = [[one.blocks_per_sm * need / most for need, most in of] for one, of in zip(models, limits, strict=True)]
     busy = [
         [
             *(model.blocks * model.busy_us(name) / model.sm_count / model.solo_us for name in SHARED),
@@ -70,19 +63,10 @@ def complements(a: Profile, b: Profile) -> list[str]:
     A resource counts where one takes more than half of it, the other no more than half, and both together no more than
     there is.
     """
-    return [
-        name
-        for name in (*STATIC, *DYNAMIC)
-        if max(a.share(name), b.share(name)) > BUSY >= min(a.share(name), b.share(name))
-        and a.share(name) + b.share(name) <= 1.0
-    ]
+    shares = {name: (a.share(name), b.share(name)) for name in (*STATIC, *DYNAMIC)}
+    return [name for name, both in shares.items() if max(both) > BUSY >= min(both) and sum(both) <= 1.0]
 
 
 def contended(a: Profile, b: Profile) -> list[str]:
     """Resources of the running blocks that two together ask for more than there is of."""
     return [name for name in DYNAMIC if a.share(name) + b.share(name) > 1.0]
-
-
-def in_words(name: str) -> str:
-    """A resource as a table calls it."""
-    return NAMES.get(name, name)

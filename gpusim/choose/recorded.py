@@ -14,9 +14,10 @@ from typing import Any
 
 from gpusim.choose.explain import overlaps
 from gpusim.choose.interference import contended
-from gpusim.common.tables import picked, short_name
+from gpusim.common.tables import grouped, picked, short_name
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
+from gpusim.trace.edit import with_operations
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Kernel, Operation
 
@@ -26,39 +27,24 @@ Kind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A kernel as recorded; times in us.
+    """A kernel as recorded; times in us."""
 
-    Attributes:
-        kind: name, grid and block.
-        operator: what launched it; empty: not known.
-        stream: its stream.
-        start_us, took_us: when it started, and for how long it ran.
-    """
-
-    kind: Kind
-    operator: str
-    stream: str
-    start_us: float
-    took_us: float
+    kind: Kind  # name, grid and block
+    operator: str  # what launched it; empty: not known
+    stream: str  # its stream
+    start_us: float  # when it started
+    took_us: float  # for how long it ran
 
 
 @dataclass(frozen=True)
 class Overlapped:
-    """A kernel that ran beside others.
+    """A kernel that ran beside others."""
 
-    Attributes:
-        kernel: as recorded.
-        isolated_us: its kind's time beside nobody; None: no launch of its kind ran so.
-        overlap_us: how long others ran meanwhile.
-        beside: names of the others, the longest beside it first.
-        cause: what it and the first of them contend for; empty: nothing that the model knows.
-    """
-
-    kernel: Recorded
-    isolated_us: float | None
-    overlap_us: float
-    beside: tuple[str, ...]
-    cause: str
+    kernel: Recorded  # as recorded
+    isolated_us: float | None  # its kind's time beside nobody; None: no launch of its kind ran so
+    overlap_us: float  # how long others ran meanwhile
+    beside: tuple[str, ...]  # names of the others, the longest beside it first
+    cause: str  # what it and the first of them contend for; empty: nothing that the model knows
 
     @property
     def slowdown(self) -> float | None:
@@ -78,19 +64,14 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     models = _models(trace, session)
     spans_us = [(one.start_us, one.start_us + one.took_us) for one in ordered]
     beside = [_beside(ordered, spans_us, at) for at in range(len(ordered))]
-    alone: dict[Kind, list[float]] = {}
-    for one, others in zip(ordered, beside, strict=True):
-        if not others:
-            alone.setdefault(one.kind, []).append(one.took_us)
+    alone = grouped((one for one, others in zip(ordered, beside, strict=True) if not others), lambda one: one.kind)
     found = []
-    for one, others in zip(ordered, beside, strict=True):
-        if not others:
-            continue
+    for one, others in ((one, others) for one, others in zip(ordered, beside, strict=True) if others):
         longest = max(others, key=lambda kind: others[kind])
         pair = models.get(one.kind), models.get(longest)
         cause = "" if pair[0] is None or pair[1] is None else contended(session.gpu, pair[0], pair[1])
         names = tuple(dict.fromkeys(short_name(kind[0]) for kind in sorted(others, key=lambda kind: -others[kind])))
-        isolated = median(alone[one.kind]) if one.kind in alone else None
+        isolated = median(same.took_us for same in alone[one.kind]) if one.kind in alone else None
         found.append(Overlapped(one, isolated, min(one.took_us, sum(others.values())), names, cause))
     return found
 
@@ -104,16 +85,10 @@ def isolated(trace: Trace, found: Iterable[Overlapped]) -> Trace:
             return operation
         launch = operation.kernel
         us = known.get(((launch.name, launch.grid, launch.block), launch.duration_us))
-        return (
-            operation
-            if us is None
-            else operation.model_copy(update={"kernel": launch.model_copy(update={"duration_us": us})})
-        )
+        changed = {} if us is None else {"kernel": launch.model_copy(update={"duration_us": us})}
+        return operation.model_copy(update=changed)
 
-    streams = [
-        stream.model_copy(update={"operations": tuple(map(alone, stream.operations))}) for stream in trace.streams
-    ]
-    return trace.model_copy(update={"streams": tuple(streams)})
+    return with_operations(trace, alone)
 
 
 def _models(trace: Trace, session: Session) -> dict[Kind, KernelModel]:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, product
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.judge import Candidate, gain_percent
-from gpusim.choose.plan import STREAMS, as_steps, planned_trace, tensor_bytes, unknown_workspaces
-from gpusim.choose.profile import complements, contended, in_words, profile
+from gpusim.choose.plan import STREAMS, Work, as_steps, planned_trace, tensor_bytes, unknown_workspaces
+from gpusim.choose.profile import NAMES, complements, contended, profile
 from gpusim.choose.search import Selection
-from gpusim.common.tables import Column, counted, number, print_left_out, print_line, print_table, shortened
-from gpusim.results.error_band import error_band
+from gpusim.common.tables import (
+    Column,
+    counted,
+    grouped,
+    number,
+    numbers,
+    picked,
+    print_left_out,
+    print_line,
+    print_table,
+    shortened,
+)
+from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import speedup
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES
@@ -55,16 +66,13 @@ def replayed(selection: Selection) -> Result:
 
 def together(selection: Selection, result: Result) -> list[Together]:
     """Which operations ran beside one another, the longest first."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for run in result.kernel_runs:
-        spans.setdefault(run.operation, []).append((run.start_us, run.end_us))
+    runs = grouped(result.kernel_runs, lambda run: run.operation)
     algorithms = selection.best.plan.algorithms
-    profiles = {id: profile(selection.bounds.models(id, algorithms.get(id, "")), selection.gpu) for id in spans}
+    profiles = {id: profile(selection.bounds.models(id, algorithms.get(id, "")), selection.gpu) for id in runs}
     found = []
-    for a, b in combinations(spans, 2):
-        overlap = fsum(
-            max(0.0, min(one[1], other[1]) - max(one[0], other[0])) for one in spans[a] for other in spans[b]
-        )
+    for a, b in combinations(runs, 2):
+        pairs = product(runs[a], runs[b])
+        overlap = fsum(max(0.0, min(p.end_us, q.end_us) - max(p.start_us, q.start_us)) for p, q in pairs)
         if overlap > 0.0:
             mine, its = profiles[a], profiles[b]
             found.append(Together((a, b), overlap, tuple(complements(mine, its)), tuple(contended(mine, its))))
@@ -76,15 +84,13 @@ def together(selection: Selection, result: Result) -> list[Together]:
 
 def as_json(selection: Selection) -> dict[str, Any]:
     """The selection as `gpusim select --json` prints it."""
-    best = selection.best
-    result = replayed(selection)
-    band = error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on)
+    best, result = selection.best, replayed(selection)
+    band = _co_run_error(selection, result)
     return {
         "version": JSON_VERSION,
         "trace": selection.work.trace.name,
         "gpu": selection.gpu.name,
-        "objective": selection.objective,
-        "order": selection.order,
+        **picked(selection, "objective", "order"),
         "makespan_us": best.makespan_us,
         **_starts_json(best),
         "speedup_vs_serial": result.metrics["speedup"],
@@ -93,21 +99,18 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "tensor_bytes": tensor_bytes(selection.work),
         "bound_us": selection.bound.us,
         "bound_by": selection.bound.by,
-        "gap": selection.gap,
-        "complete": selection.complete,
-        "replays": selection.replays,
+        **picked(selection, "gap", "complete", "replays"),
         "error_band": band.band,
         "error_band_reason": band.reason or None,
-        "verdict": _verdict(selection),
+        # gain over plain streams; tie with them; unmeasured where no chosen plans were measured on the GPU
+        "verdict": "tie" if selection.tie else "unmeasured" if selection.error is None else "gain",
         "gain_over_plain_percent": None if selection.plain is None else selection.gain,
         "chosen_error": None if selection.error is None else asdict(selection.error),
-        "found": {**_candidate_json(selection, selection.found), "plan": plan_json(selection, selection.found)},
+        "found": _candidate_json(selection, selection.found, plan=True),
         "plan": plan_json(selection, best),
         "together": [asdict(pair) for pair in together(selection, result)],
         "baselines": [{"name": name, **_candidate_json(selection, one)} for name, one in selection.baselines],
-        "frontier": [
-            {**_candidate_json(selection, one), "plan": plan_json(selection, one)} for one in selection.frontier
-        ],
+        "frontier": [_candidate_json(selection, one, plan=True) for one in selection.frontier],
     }
 
 
@@ -124,10 +127,10 @@ def plan_json(selection: Selection, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _candidate_json(selection: Selection, one: Candidate) -> dict[str, Any]:
-    memory = known_memory_bytes(selection, one)
-    times = {"makespan_us": one.makespan_us, **_starts_json(one)}
-    return {**times, "memory_bytes": memory, "policy": one.plan.policy}
+def _candidate_json(selection: Selection, one: Candidate, plan: bool = False) -> dict[str, Any]:
+    times, memory = {"makespan_us": one.makespan_us, **_starts_json(one)}, known_memory_bytes(selection, one)
+    more = {"plan": plan_json(selection, one)} if plan else {}
+    return {**times, "memory_bytes": memory, "policy": one.plan.policy, **more}
 
 
 def _starts_json(one: Candidate) -> dict[str, Any]:
@@ -138,13 +141,6 @@ def _starts_json(one: Candidate) -> dict[str, Any]:
         "most_us": max(one.starts_us),
         "start_orders": len(one.starts_us),
     }
-
-
-def _verdict(selection: Selection) -> str:
-    """``gain`` over plain streams; ``tie`` with them; ``unmeasured`` where no chosen plans were measured on the GPU."""
-    if selection.tie:
-        return "tie"
-    return "gain" if selection.error is not None else "unmeasured"
 
 
 def known_memory_bytes(selection: Selection, candidate: Candidate) -> int | None:
@@ -160,7 +156,7 @@ def print_selection(selection: Selection) -> None:
     work, result = selection.work, replayed(selection)
     print_line(
         f"{work.trace.name} on {selection.gpu.name} ({selection.gpu.title}): "
-        f"{counted(len(work.operations), 'operation')}, {_choices(selection)}"
+        f"{counted(len(work.operations), 'operation')}, {_choices(work)}"
     )
     for line in _summary(selection, result):
         print_line(line)
@@ -178,8 +174,7 @@ def print_selection(selection: Selection) -> None:
     print_table(*_frontier_table(selection))
 
 
-def _choices(selection: Selection) -> str:
-    work = selection.work
+def _choices(work: Work) -> str:
     algorithms, divisions = (sum(map(len, found.values())) for found in (work.algorithms, work.divisions))
     divided = f", {counted(divisions, 'division')} of the batch among them" if work.divisions else ""
     return f"{counted(len(work.algorithms), 'convolution')} with {counted(algorithms, 'algorithm')}{divided}"
@@ -190,7 +185,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
     limit = "no limit" if selection.limit_bytes is None else f"limit {_size(selection.limit_bytes)}"
     tensors = tensor_bytes(selection.work)
     beside = "" if tensors is None else f"; tensors of the convolutions beside it: {_size(tensors)}"
-    held = f"{_memory(selection, best)} of workspaces that may be live at once"
+    held = f"{_size(known_memory_bytes(selection, best))} of workspaces that may be live at once"
     if unknown := unknown_workspaces(selection.work, best.plan):
         held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
     searched = "all plans looked at" if selection.complete else f"best of {selection.replays} plans replayed"
@@ -223,13 +218,13 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     """Describe the gain of the plan over plain streams, and the error of such choices."""
     plain, error, where, best = selection.plain, selection.error, selection.gpu.name, selection.best
     if plain is None:
-        return [f"model error: {_co_run_error(selection, result)}"]
+        return [f"model error: {_co_run_error(selection, result).text}"]
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
     gain = f"the best plan found is predicted to gain {selection.gain:+.1f} % over {over}"
     gain += f" ({number(plain.expected_us)} µs)"
     if error is None:
         return [f"{gain}; no chosen plan was measured on {where}; model error of co-runs nobody chose: "
-                f"{_co_run_error(selection, result)}"]  # fmt: skip
+                f"{_co_run_error(selection, result).text}"]  # fmt: skip
     sure = f"{error.plans} chosen plans measured on {where} gained {abs(error.bias):.1f} points "
     sure += f"{'more' if error.bias < 0.0 else 'less'} than predicted on the mean, at most {error.most:.1f} less"
     if selection.tie:
@@ -238,8 +233,8 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     return [f"gain: {gain}; {sure}"]
 
 
-def _co_run_error(selection: Selection, result: Result) -> str:
-    return error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on).text
+def _co_run_error(selection: Selection, result: Result) -> HowWrong:
+    return error_band(result, plan_trace(selection), selection.gpu, selection.session.recorded_on)
 
 
 def _sharing(candidate: Candidate) -> str:
@@ -271,8 +266,7 @@ def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], lis
             ]
         )
     columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break"), Column("stream"), Column("SMs")]
-    columns += [Column(title, right=True) for title in ("start µs", "end", "workspace")]
-    columns += [Column("bound by"), Column("waits for", narrow="break")]
+    columns += [*numbers("start µs", "end", "workspace"), Column("bound by"), Column("waits for", narrow="break")]
     return columns, rows, "The plan, in the order of launch"
 
 
@@ -280,13 +274,13 @@ def _together_table(pairs: Sequence[Together]) -> tuple[list[Column], list[list[
     rows = [
         [*pair.operations, number(pair.overlap_us), _names(pair.complement), _names(pair.contend)] for pair in pairs
     ]
-    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), Column("for µs", right=True)]
+    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), *numbers("for µs")]
     columns += [Column("complement in", narrow="break"), Column("contend for", narrow="break")]
     return columns, rows, "What ran together: one takes most of a resource, the other leaves it; or both want it"
 
 
 def _names(resources: Sequence[str]) -> str:
-    return ", ".join(in_words(name) for name in resources) or "–"
+    return ", ".join(NAMES.get(name, name) for name in resources) or "–"
 
 
 def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
@@ -302,28 +296,24 @@ def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]]
             number(min(one.starts_us)),
             number(max(one.starts_us)),
             f"{speedup(one.expected_us, best):.3f}x",
-            _memory(selection, one),
+            _size(known_memory_bytes(selection, one)),
             _sharing(one),
         ]
         for name, one in named
     ]
-    columns = [Column("plan"), *(Column(title, right=True) for title in times), Column("sharing")]
-    return columns, rows, "Beside the baselines, under the same limit of memory"
+    return (
+        [Column("plan"), *numbers(*times), Column("sharing")],
+        rows,
+        "Beside the baselines, under the same limit of memory",
+    )
 
 
 def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
     best = selection.best.expected_us
-    rows = [
-        [_memory(selection, one), number(one.expected_us), f"{speedup(one.expected_us, best):.3f}x", _sharing(one)]
-        for one in selection.frontier
-    ]
-    columns = [Column(title, right=True) for title in ("memory", "expected µs", "over this plan")]
-    return [*columns, Column("sharing")], rows, "Memory against time: no plan that was replayed beats these in both"
-
-
-def _memory(selection: Selection, candidate: Candidate) -> str:
-    """Return the largest total workspace of concurrent operations of a plan, in words."""
-    return _size(known_memory_bytes(selection, candidate))
+    plans = [(known_memory_bytes(selection, one), one.expected_us, one) for one in selection.frontier]
+    rows = [[_size(size), number(us), f"{speedup(us, best):.3f}x", _sharing(one)] for size, us, one in plans]
+    columns = [*numbers("memory", "expected µs", "over this plan"), Column("sharing")]
+    return columns, rows, "Memory against time: no plan that was replayed beats these in both"
 
 
 def _size(size: int | None) -> str:
@@ -343,8 +333,8 @@ def _size(size: int | None) -> str:
 def frontier_figure(selection: Selection) -> Figure:
     """Plot of makespan over memory: the Pareto frontier, the baselines of known memory, and the lower bound."""
     front, others = (
-        [one for one in plans if known_memory_bytes(selection, one) is not None]
-        for plans in (selection.frontier, [one for _, one in selection.baselines])
+        [one for one in plans if not unknown_workspaces(selection.work, one.plan)]
+        for plans in (selection.frontier, dict(selection.baselines).values())
     )
     with new_figure(2.7) as figure:
         axes = figure.subplots()

@@ -16,7 +16,7 @@ given, each is solved once. A block is searched
 The whole is replayed at the end beside the named baselines, and the best of all that was replayed is found: no plan is
 worse than a baseline. It is recommended only if it gains more over one stream, or the streams of the trace, than chosen
 plans were found to be wrong (`gpusim.choose.chosen`). A plan is judged by its mean makespan over the orders in which
-its streams may start (`gpusim.choose.starts`). No clock decides anything: the same inputs give the same plan.
+its streams may start (`gpusim.choose.judge`). No clock decides anything: the same inputs give the same plan.
 """
 
 from __future__ import annotations
@@ -27,31 +27,25 @@ from functools import partial
 from itertools import islice
 from typing import Literal, get_args
 
+from gpusim.choose import moves
 from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
 from gpusim.choose.chosen import ChosenError, chosen_error, smallest_gain
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.graph import chains, graph_of
-from gpusim.choose.judge import Candidate, Judge, frontier, gain_percent, is_less
-from gpusim.choose.micro_batches import Divided, divided_convolutions
-from gpusim.choose.moves import (
-    MIXES,
-    SHARING,
-    all_algorithms,
-    all_lanes,
-    fastest,
-    first_splits,
-    lane_weights,
-    mean_alone_us,
-    shared,
-    splits,
-    splits_near,
-    ways_to_share,
-    with_split,
-    within,
+from gpusim.choose.judge import (
+    ORDERS,
+    Candidate,
+    Judge,
+    Order,
+    frontier,
+    gain_percent,
+    has_start_orders,
+    is_less,
+    unordered,
 )
+from gpusim.choose.micro_batches import Divided, divided_convolutions
 from gpusim.choose.plan import STREAMS, Plan, Work, planned_trace
-from gpusim.choose.starts import ORDERS, Order, has_start_orders, unordered
 from gpusim.choose.streams import (
     Lanes,
     Stage,
@@ -189,22 +183,14 @@ def select(
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
-    given = (("objective", objective, get_args(Objective)), ("sharing", sharing, SHARING), ("order", order, ORDERS))
-    for name, value, known in given:
+    ways = {"sharing": (sharing, moves.SHARING), "order": (order, ORDERS)}
+    for name, (value, known) in {"objective": (objective, get_args(Objective)), **ways}.items():
         if value not in known:
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
     divided = divided_convolutions(trace, session)
     sized = objective == "memory"
     work = work_of(trace, session.gpu, memory_bytes, divided, sized=sized)
-    search = partial(
-        _select,
-        session=session,
-        limit=memory_bytes,
-        objective=objective,
-        sharing=sharing,
-        streams=streams,
-        order=order,
-    )
+    search = partial(_select, session, memory_bytes, objective, sharing, streams, order)
     if not divided:
         return search(work, step=step)
     try:
@@ -216,14 +202,13 @@ def select(
 
 
 def _select(
-    work: Work,
-    *,
     session: Session,
     limit: int | None,
     objective: Objective,
     sharing: str,
     streams: str | Lanes,
     order: Order,
+    work: Work,
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
@@ -249,7 +234,7 @@ def _select(
             judges.append(Judge(part, bounds, limit, _replays(part) // 2, order))
             _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams", order))
         step("replaying the whole and the baselines")
-        named = _baselines(whole, ways_to_share(sharing), own_lanes(trace, work), None, {})
+        named = _baselines(whole, moves.ways_to_share(sharing), own_lanes(trace, work), None, {})
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
             whole.replayed(plan)
     if undivided is not None:
@@ -261,7 +246,7 @@ def _select(
         raise InputError(None, "--streams", problem, "other streams, or more memory")
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
-    mean_us = mean_alone_us(work, bounds)
+    mean_us = moves.mean_alone_us(work, bounds)
     error = chosen_error(gpu.name, mean_us, "order" if order == "host" else "plan")
     if objective == "memory":
         best = next(one for one in front if one.expected_us <= found.expected_us * (1.0 + NEAR_BEST))
@@ -360,7 +345,7 @@ def _search(
     judge: Judge, sharing: str, own: Lanes, given: Plan | None, few: Sequence[Plan]
 ) -> tuple[dict[str, Candidate], bool]:
     """Search the plans of a block; all of ``few``, if given. Returns the named baselines, and whether all were seen."""
-    kinds = ways_to_share(sharing)
+    kinds = moves.ways_to_share(sharing)
     if few:
         named = _baselines(judge, kinds, own, given, {})
         if _complete(judge, few):
@@ -390,9 +375,9 @@ def _starts(judge: Judge, given: Plan | None, before: int) -> list[Candidate]:
 
 def _few_plans(work: Work, gpu: GPU, sharing: str, order: Order) -> list[Plan]:
     """All plans, those that are judged alike once; none where there are more than `COMPLETE`."""
-    ways = all_lanes(work.graph) if len(work.operations) <= FEW else ()
-    chosen = (Plan(lanes, algorithms) for lanes in ways for algorithms in all_algorithms(work))
-    every = (plan for one in chosen for plan in shared(gpu, one, sharing))
+    ways = moves.all_lanes(work.graph) if len(work.operations) <= FEW else ()
+    chosen = (Plan(lanes, algorithms) for lanes in ways for algorithms in moves.all_algorithms(work))
+    every = (plan for one in chosen for plan in moves.shared(gpu, one, sharing))
     alike: dict[object, Plan] = {}
     for plan in every:
         alike.setdefault(unordered(plan).key if has_start_orders(plan, order) else plan.key, plan)
@@ -429,7 +414,7 @@ def _baselines(
         if kind == "all":
             for name in ("fastest", "as selected"):
                 if f"streams, {name}" in found:
-                    for policy in MIXES:
+                    for policy in moves.MIXES:
                         _add(judge, f"{policy}, {name}", replace(found[f"streams, {name}"].plan, policy=policy), found)
     return found
 
@@ -437,7 +422,7 @@ def _baselines(
 def _add_streams(judge: Judge, own: Lanes, given: Plan | None, found: dict[str, Candidate]) -> None:
     """Adds the named plans in plain streams."""
     work, bounds = judge.work, judge.bounds
-    fast = fastest(work, bounds)
+    fast = moves.fastest(work, bounds)
     selected = {id: op.algorithm for id, op in work.operations.items() if isinstance(op, Convolution)}
     as_selected = all(name in work.algorithms[id] for id, name in selected.items())
     ways = {"serial": Plan(sequential(work.graph), fast), "streams": Plan(own, fast)}
@@ -447,7 +432,7 @@ def _add_streams(judge: Judge, own: Lanes, given: Plan | None, found: dict[str, 
     else:
         ways["given streams"] = replace(given, algorithms=fast)
     for name, way in ways.items():
-        plan = within(work, bounds, way, judge.limit_bytes)
+        plan = moves.within(work, bounds, way, judge.limit_bytes)
         if plan is not None:
             _add(judge, f"{name}, fastest", plan, found)
         if name in ("serial", "streams") and as_selected:
@@ -462,14 +447,15 @@ def _add(judge: Judge, name: str, plan: Plan, found: dict[str, Candidate]) -> No
 
 def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
     """Adds the best SM split that is found: all where they are few, else by descent from the even and another."""
-    every = list(islice(splits(judge.gpu, len(plan.lanes)), SPLIT_REPLAYS + 1))
-    few, weights = len(every) <= SPLIT_REPLAYS, lane_weights(judge.work, judge.bounds, plan)
-    first = (with_split(judge.gpu, plan, units) for units in every) if few else first_splits(judge.gpu, plan, weights)
+    every = list(islice(moves.splits(judge.gpu, len(plan.lanes)), SPLIT_REPLAYS + 1))
+    few, weights = len(every) <= SPLIT_REPLAYS, moves.lane_weights(judge.work, judge.bounds, plan)
+    split = (moves.with_split(judge.gpu, plan, units) for units in every)
+    first = split if few else moves.first_splits(judge.gpu, plan, weights)
     tried = [judge.replayed(one) for one in first if judge.launches(one)]
     if tried and not few:
         best = min(tried, key=lambda one: one.expected_us)
         stop = judge.left - min(SPLIT_REPLAYS, judge.left // 2)
-        tried.append(to_better(judge, best, lambda plan: splits_near(judge.gpu, plan), stop))
+        tried.append(to_better(judge, best, lambda plan: moves.splits_near(judge.gpu, plan), stop))
     if tried:
         found["best SM split, fastest"] = min(tried, key=lambda one: one.expected_us)
 
@@ -478,7 +464,7 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
     """Better plans of less memory: the best one and one stream, changed to keep smaller and smaller limits."""
     work, bounds, limit = judge.work, judge.bounds, judge.limit_bytes
     best = min(judge.seen, key=lambda one: (one.expected_us, one.memory_bytes))
-    least = given or Plan(sequential(work.graph), fastest(work, bounds))
+    least = given or Plan(sequential(work.graph), moves.fastest(work, bounds))
     sizes = sorted({one.workspace_bytes or 0 for found in work.algorithms.values() for one in found.values()})
     smaller = [size for size in sizes if size < best.memory_bytes][::-1]
     most = max(1, judge.most // (2 * LOWER_LIMITS))
@@ -486,7 +472,7 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
         judge.limit_bytes, judge.left = size, most
         known = [one for one in judge.seen if one.memory_bytes <= size]
         for start in (best.plan, least):
-            plan = within(work, bounds, start, size)
+            plan = moves.within(work, bounds, start, size)
             if plan is not None and not known:
                 known.append(judge.replayed(plan))
             elif plan is not None:
@@ -502,7 +488,7 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
 
 def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
     """Return the plan of streams that are made in one way, or given, with the fastest algorithms."""
-    work, fast = judge.work, fastest(judge.work, judge.bounds)
+    work, fast = judge.work, moves.fastest(judge.work, judge.bounds)
     ways: dict[str, Callable[[], Lanes]] = {
         "sequential": lambda: sequential(work.graph),
         "branches": lambda: own_lanes(work.trace, work),

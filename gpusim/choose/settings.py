@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import count, product
+from math import comb
 from typing import Literal
 
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.limits import green_sizes, mig_profiles, placeable
+from gpusim.policies.limits import Profile, green_sizes, mig_profiles, placeable
 from gpusim.trace.edit import with_settings_of
 from gpusim.trace.format import Trace
 
@@ -57,6 +59,7 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
         gpu: what is shared.
         programs: their names, in the order of the trace.
     """
+    several = len(programs)
     found = [
         Setting("in turn", "one after the other", "serial", ("run one after the other: nothing to set",)),
         Setting("streams", "equal priority", "leftover", ("launch each on CUDA streams of its own",)),
@@ -71,9 +74,14 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
         )
         for name in programs
     ]
-    found += [_split(programs, counts) for counts in _splits(gpu, len(programs))]
-    found += [_mps(programs, percents) for percents in _percentages(len(programs))]
-    found += [_mig(programs, profiles) for profiles in _instances(gpu, len(programs))]
+    with suppress(InputError):  # a GPU that has no green contexts
+        least, multiple = green_sizes(gpu)
+        step = _coarse(gpu.sm_count, several, multiple)
+        found += [_split(programs, counts) for counts in divisions(gpu.sm_count, several, least, step)]
+    step = _coarse(100, several, MPS_STEP_PERCENT)  # without limits processes under MPS share as streams do
+    found += [_mps(programs, percents) for percents in divisions(100, several, step, step)]
+    with suppress(InputError):  # nor MIG
+        found += [_mig(programs, profiles) for profiles in _instances(mig_profiles(gpu), several)]
     found.append(
         Setting("time slices", "processes without MPS", "time-slicing:by=program", ("a process each, without MPS",))
     )
@@ -96,45 +104,24 @@ def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
     return Setting("SM split", f"{text} SMs", f"green-context:by=program,sms={text}", tuple(paste), parts=counts)
 
 
-def _splits(gpu: GPU, programs: int) -> Iterator[tuple[int, ...]]:
-    """SMs of each program, in the sizes that green contexts have; the last has the rest."""
-    try:
-        least, multiple = green_sizes(gpu)
-    except InputError:
+def divisions(whole: int, parts: int, least: int, step: int) -> Iterator[tuple[int, ...]]:
+    """Every way to divide something among parts of at least ``least``, all but the last of them multiples of a step."""
+    if parts == 1:
+        yield from ((whole,),) if whole >= least else ()
         return
-    step = multiple
-    while _compositions(gpu.sm_count // step, programs) > MOST_SPLITS:
-        step += multiple
-    sizes = range(-(-least // step) * step, gpu.sm_count - least * (programs - 1) + 1, step)
-    for counts in product(sizes, repeat=programs - 1):
-        rest = gpu.sm_count - sum(counts)
-        if rest >= least:
-            yield (*counts, rest)
+    for mine in range(-(-least // step) * step, whole - least * (parts - 1) + 1, step):
+        yield from ((mine, *others) for others in divisions(whole - mine, parts - 1, least, step))
 
 
-def _compositions(units: int, parts: int) -> int:
-    """Number of ways to divide units among parts, at least one for each."""
-    ways = 1
-    for i in range(1, parts):
-        ways = ways * (units - i) // i
-    return ways
+def _coarse(whole: int, parts: int, step: int) -> int:
+    """The smallest multiple of a step in which there are at most `MOST_SPLITS` divisions."""
+    return next(n for n in count(step, step) if comb(max(0, whole // n - 1), parts - 1) <= MOST_SPLITS)
 
 
 def _mps(programs: Sequence[str], percents: tuple[int, ...]) -> Setting:
     text = "+".join(map(str, percents))
     paste = tuple(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={n} for {p}" for p, n in zip(programs, percents, strict=True))
     return Setting("MPS", f"{text} %", f"mps:by=program,percent={text}", paste)
-
-
-def _percentages(programs: int) -> Iterator[tuple[int, ...]]:
-    """Limits that overlap nowhere, in steps; without limits processes under MPS share as streams do."""
-    step = MPS_STEP_PERCENT
-    while _compositions(100 // step, programs) > MOST_SPLITS:
-        step += MPS_STEP_PERCENT
-    for counts in product(range(step, 100, step), repeat=programs - 1):
-        rest = 100 - sum(counts)
-        if rest >= step:
-            yield (*counts, rest)
 
 
 def _mig(programs: Sequence[str], profiles: tuple[str, ...]) -> Setting:
@@ -147,22 +134,14 @@ def _mig(programs: Sequence[str], profiles: tuple[str, ...]) -> Setting:
     return Setting("MIG", text, f"mig:by=program,slices={text}", paste)
 
 
-def _instances(gpu: GPU, programs: int) -> Iterator[tuple[str, ...]]:
+def _instances(known: Mapping[str, Profile], programs: int) -> list[tuple[str, ...]]:
     """Profiles of each program that fit together, where none could be larger."""
-    try:
-        known = mig_profiles(gpu)
-    except InputError:
-        return
     names = list(known)
+    fitting = [one for one in product(names, repeat=programs) if placeable([known[name] for name in one])]
 
-    def fits(profiles: Sequence[str]) -> bool:
-        return placeable([known[name] for name in profiles])
+    def larger(profiles: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for i, name in enumerate(profiles):
+            for bigger in names[names.index(name) + 1 :]:
+                yield (*profiles[:i], bigger, *profiles[i + 1 :])
 
-    for profiles in product(names, repeat=programs):
-        larger = (
-            (*profiles[:i], bigger, *profiles[i + 1 :])
-            for i, name in enumerate(profiles)
-            for bigger in names[names.index(name) + 1 :]
-        )
-        if fits(profiles) and not any(fits(one) for one in larger):
-            yield profiles
+    return [profiles for profiles in fitting if not any(one in fitting for one in larger(profiles))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import TypeVar
 
@@ -75,20 +76,17 @@ def opara(graph: Graph, memory_bound: Mapping[str, bool], demand: Mapping[str, f
     new one. Launched are, in turn, the memory-bound and the compute-bound operation that is ready and demands least: in
     Opara's code the shared memory of a block.
     """
-    order: list[str] = []
-    waits = {id: len(others) for id, others in graph.before.items()}
-    ready = [id for id in graph.ids if not waits[id]]
-    memory_next = True
-    while ready:
+    order, ready, memory_next = list[str](), list[str](), True
+    sorter = TopologicalSorter(graph.before)
+    sorter.prepare()
+    while sorter.is_active():
+        ready += sorter.get_ready()
         alike = [id for id in ready if memory_bound[id] == memory_next] or ready
         chosen = min(alike, key=lambda id: demand[id])
         memory_next = not memory_bound[chosen]
         order.append(chosen)
         ready.remove(chosen)
-        for id in graph.after[chosen]:
-            waits[id] -= 1
-            if not waits[id]:
-                ready.append(id)
+        sorter.done(chosen)
     return _continued(graph, order)
 
 

@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import gpusim
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import read_text, require_output
 from gpusim.common.numbers import MICROSECONDS, finite_number, whole_number
@@ -20,12 +21,6 @@ from gpusim.results.style import COLUMN, PAGE, Style, picture_format, styled
 T = TypeVar("T")
 DETAILS = ("saved", "streams", "kernels", "programs")  # tables that `gpusim replay` prints where asked for
 REQUESTS = 100  # of a program for which --arrivals gives a rate: enough for the 99th percentile of their latencies
-
-if TYPE_CHECKING:
-    from gpusim.hardware.gpu import GPU
-    from gpusim.session import Session
-    from gpusim.trace.format import Trace
-    from gpusim.trace.operations import PoissonArrivals, TimesArrivals
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -58,58 +53,53 @@ def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
     return read
 
 
-def gpu_from(name_or_path: str, option: str = "--gpu") -> GPU:
+def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
     """The GPU that an option names.
 
     Raises:
         InputError: there is none, or its file is wrong.
     """
-    from gpusim.hardware.gpu import load_gpu
-
     try:
-        return load_gpu(name_or_path)
+        return gpusim.load_gpu(name_or_path)
     except InputError as error:
         raise InputError(error.path, error.place or option * (not error.path), error.problem, error.expected) from None
 
 
-def read_trace(path: str) -> Trace:
+def read_trace(path: str) -> gpusim.Trace:
     """The trace of a file.
 
     Raises:
         InputError: the file is wrong; of a profile, how to import it.
     """
-    from gpusim.trace.file import load_trace
-
     try:
-        return load_trace(path)
+        return gpusim.load_trace(path)
     except InputError as error:
         from gpusim.io.importing import no_trace
 
         raise no_trace(path, error) from None
 
 
-def read_profile(path: str) -> Trace:
+def read_profile(path: str) -> gpusim.Trace:
     """The trace of a file, or of a profile, which is imported; what the import decided is told on stderr.
 
     Raises:
         InputError: the file is wrong.
     """
-    from gpusim.io.importing import import_profile, no_trace, profile_format
-    from gpusim.trace.file import load_trace
+    from gpusim.io.importing import no_trace, profile_format
 
     try:
-        return load_trace(path)
+        return gpusim.load_trace(path)
     except InputError as error:
         kind = profile_format(path)
         if kind is None:
             raise no_trace(path, error) from None
-    imported = import_profile(path, kind)
+    imported = gpusim.import_profile(path, kind)
     for remark in imported.remarks:
         print(f"{path}: {remark}", file=sys.stderr)
     return imported.trace
 
 
-def trace_from(paths: Sequence[str], read: Callable[[str], Trace] = read_trace) -> Trace:
+def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_trace) -> gpusim.Trace:
     """The trace of a file, or those of several side by side, each a program named after its file.
 
     Args:
@@ -139,20 +129,19 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def trace_and_session(
-    args: argparse.Namespace, paths: Sequence[str], seed: int = 0, read: Callable[[str], Trace] = read_trace
-) -> Iterator[tuple[Trace, Session]]:
+    args: argparse.Namespace, paths: Sequence[str], seed: int = 0, read: Callable[[str], gpusim.Trace] = read_trace
+) -> Iterator[tuple[gpusim.Trace, gpusim.Session]]:
     """Give the trace of some files, as `trace_from`, and a session to replay it in, of arguments with `gpu_arguments`.
 
     Errors of the trace that are found meanwhile name its files.
     """
     from gpusim.hardware.gpu import load_shipped_gpu
-    from gpusim.session import Session
 
     trace = trace_from(paths, read)
     with told_with(paths):
         recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
         gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
-        yield trace, Session(gpu, recorded_on, seed, cache=not args.no_cache)
+        yield trace, gpusim.Session(gpu, recorded_on, seed, cache=not args.no_cache)
 
 
 @contextmanager
@@ -205,7 +194,7 @@ class Arriving:
     """When requests of a program arrive, and the argument that says so."""
 
     text: str
-    requests: PoissonArrivals | TimesArrivals
+    requests: gpusim.PoissonArrivals | gpusim.TimesArrivals
 
 
 ARRIVALS = "every:US or poisson:PER_S, or a FILE.csv of times"
@@ -230,18 +219,16 @@ def arrivals(text: str) -> Arriving:
     Raises:
         InputError: a rate or times that are out of range, or a file of times that cannot be read.
     """
-    from gpusim.trace.operations import PoissonArrivals, TimesArrivals
-
     kind, colon, value = text.partition(":")
     if colon and kind == "poisson":
-        return Arriving(text, PoissonArrivals(rate_per_s=positive(value), count=REQUESTS, seed=0))
+        return Arriving(text, gpusim.PoissonArrivals(rate_per_s=positive(value), count=REQUESTS, seed=0))
     if colon and kind == "every":
         number = re.fullmatch(r"(.*?)(us|ms|s)?", value.strip())
         assert number is not None
         interval_us = positive(number[1]) * MICROSECONDS[number[2] or "us"]
-        return Arriving(text, TimesArrivals(times_us=tuple(interval_us * request for request in range(REQUESTS))))
+        return Arriving(text, gpusim.TimesArrivals(times_us=tuple(interval_us * n for n in range(REQUESTS))))
     if text.lower().endswith(".csv"):
-        return Arriving(text, TimesArrivals(times_us=_times(Path(text))))
+        return Arriving(text, gpusim.TimesArrivals(times_us=_times(Path(text))))
     raise argparse.ArgumentTypeError("is none of them")
 
 
@@ -272,7 +259,7 @@ def _times(path: Path) -> tuple[float, ...]:
     return tuple(found)
 
 
-def with_settings(trace: Trace, args: argparse.Namespace) -> Trace:
+def with_settings(trace: gpusim.Trace, args: argparse.Namespace) -> gpusim.Trace:
     """The trace with the priorities and arrivals of its programs that arguments give.
 
     Raises:
@@ -287,16 +274,13 @@ def with_settings(trace: Trace, args: argparse.Namespace) -> Trace:
         if len(values) < len(given or ()):
             raise InputError(None, f"--{setting}", "names a program twice", "each program once")
         if setting == "arrivals":
-            values = {name: _seeded(values[name].requests, seed) for seed, name in enumerate(sorted(values))}
+            for seed, name in enumerate(sorted(values)):  # random ones with a seed of their own, so that times differ
+                requests = values[name].requests
+                values[name] = requests.model_copy(update={"seed": seed} if requests.kind == "poisson" else {})
         settings = {name: {setting: value} for name, value in values.items()}
         if settings:
             trace = with_settings_of(trace, settings, f"--{setting}")
     return trace
-
-
-def _seeded(requests: PoissonArrivals | TimesArrivals, seed: int) -> PoissonArrivals | TimesArrivals:
-    """The requests of a program, random ones with a seed of their own, so that programs' times differ."""
-    return requests.model_copy(update={"seed": seed}) if requests.kind == "poisson" else requests
 
 
 def positive(text: str) -> float:

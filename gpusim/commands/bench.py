@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import json_flag
@@ -35,16 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measures, and prints each row once it is there."""
-    from dataclasses import asdict
-
     from gpusim.lab.bench import measure
 
     names = [name for name in GROUPS if name in (args.only or GROUPS)]
     with named_steps() as step:
         found = measure(names, step)
         if args.json:
-            print_json([asdict(one) for one in found])
-            return
+            return print_json([asdict(one) for one in found])
         _print_row(list(WIDTHS))
         _print_row(["-" * width for width in WIDTHS.values()])
         for one in found:

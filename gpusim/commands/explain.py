@@ -8,13 +8,16 @@ from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import gpusim
 from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, read_profile, trace_and_session
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import (
     Column,
     counted,
+    grouped,
     number,
+    numbers,
     print_json,
     print_left_out,
     print_line,
@@ -22,6 +25,7 @@ from gpusim.common.tables import (
     short_name,
     told_apart,
 )
+from gpusim.results.runs import BOUND_TITLES
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
@@ -62,16 +66,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _is_profile(path: str) -> bool:
     """Whether a file is a profile, and no trace."""
-    from gpusim.io.importing import detect
-    from gpusim.trace.file import load_trace
+    from gpusim.io.importing import profile_format
 
     try:
-        load_trace(path)
+        gpusim.load_trace(path)
     except InputError:
-        try:
-            return detect(Path(path)) in ("kineto", "nsys", "nvprof")
-        except InputError:
-            return False
+        return profile_format(path) in ("kineto", "nsys", "nvprof")
     return False
 
 
@@ -79,14 +79,13 @@ def _explain_profile(args: argparse.Namespace) -> None:
     """Explains the overlaps of kernels in the recording."""
     from gpusim.choose.explain import AS_RECORDED, arrangements_json, operator_of, other_arrangements
     from gpusim.choose.recorded import Recorded, as_json, isolated, overlapped
-    from gpusim.io.importing import activities_of, import_profile
+    from gpusim.io.importing import activities_of
     from gpusim.io.timeline import KernelRun
-    from gpusim.session import Session
 
     path = Path(args.traces[0])
     name = args.gpu or args.recorded_on  # of a profile both are the GPU that it was recorded on
     gpu = None if name is None else gpu_from(name)
-    trace = import_profile(path, gpu=gpu).trace
+    trace = gpusim.import_profile(path, gpu=gpu).trace
     kernels = [
         Recorded(
             (one.work.name, one.work.grid, one.work.block),
@@ -98,7 +97,7 @@ def _explain_profile(args: argparse.Namespace) -> None:
         for one in activities_of(path)
         if isinstance(one.work, KernelRun)
     ]
-    session = Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
+    session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
     found = overlapped(kernels, trace, session)
     if not found:
         raise InputError(path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side")
@@ -129,27 +128,25 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
     print()
-    groups: dict[str, list[Overlapped]] = {}
-    for one in found:
-        title = short_name(one.kernel.kind[0])
-        groups.setdefault(f"{one.kernel.operator}: {title}" if one.kernel.operator else title, []).append(one)
+    groups = grouped(found, lambda one: ": ".join(filter(None, (one.kernel.operator, short_name(one.kernel.kind[0])))))
     ordered = sorted(groups.items(), key=lambda item: -fsum(one.kernel.took_us for one in item[1]))[:MOST_ROWS]
     rows = []
     for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
         slowed = [one.slowdown for one in of if one.slowdown is not None]
         causes = [one.cause for one in of if one.cause]
+        most = max(causes, key=lambda cause: (causes.count(cause), cause), default="")
         rows.append(
             (
                 text,
                 str(len(of)),
                 number(fsum(one.kernel.took_us for one in of)),
                 f"{fsum(slowed) / len(slowed):.2f}x" if slowed else UNKNOWN,
-                _title(max(set(causes), key=lambda cause: (causes.count(cause), cause))) if causes else "",
+                BOUND_TITLES.get(most, most),
                 of[0].beside[0] if of[0].beside else "",
             )
         )
-    numbers = (Column(title, right=True) for title in ("launches", "took µs", "slowed"))
-    columns = [Column("kernel", narrow="cut"), *numbers, Column("contend for"), Column("beside", narrow="cut")]
+    columns = [Column("kernel", narrow="cut"), *numbers("launches", "took µs", "slowed")]
+    columns += [Column("contend for"), Column("beside", narrow="cut")]
     print_table(columns, rows, "Kernels that overlapped, as recorded")
     print_left_out(len(groups) - len(rows))
     if any(row[SLOWED] == UNKNOWN for row in rows):
@@ -182,12 +179,10 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
     """Gain or loss of other arrangements."""
     from gpusim.choose.advise import TIE
 
-    lines = []
     policy, us = next(iter(arrangements.items()))
+    lines = [f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs"]
     if us < makespan_us * (1.0 - TIE):
-        lines.append(f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast")
-    else:
-        lines.append(f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs")
+        lines = [f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
     serial = arrangements.get("serial")
     if serial is not None and policy != "serial":
         lines.append(f"one stream after the other takes {number(serial)} µs")
@@ -207,8 +202,8 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
         )
         for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
     ]
-    numbers = (Column(name, right=True) for name in ("launches", "isolated µs", "took µs", "slowed"))
-    columns = [Column(title, narrow="cut"), *numbers, Column("by", narrow="break")]
+    columns = [Column(title, narrow="cut"), *numbers("launches", "isolated µs", "took µs", "slowed")]
+    columns += [Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))
 
@@ -217,11 +212,6 @@ def _causes(by_us: Mapping[str, float], most: int) -> str:
     total = fsum(by_us.values())
     if total <= 0.0:
         return ""
-    return ", ".join(f"{_title(name)} {100 * us / total:.0f} %" for name, us in list(by_us.items())[:most])
-
-
-def _title(cause: str) -> str:
-    """A contention as people read it."""
-    from gpusim.results.runs import BOUND_TITLES
-
-    return BOUND_TITLES.get(cause, cause)
+    return ", ".join(
+        f"{BOUND_TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in list(by_us.items())[:most]
+    )

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gpusim
 from gpusim.commands.arguments import given, gpu_from, json_flag, whole
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import path_of, require_output, write_text
-from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table
-
-if TYPE_CHECKING:
-    from gpusim.hardware.gpu import GPU
+from gpusim.common.tables import Column, counted, number, print_json, print_line, print_rows, print_table
 
 TITLE = "The GPUs that ship: peak FP32 TFLOP/s at the boost clock, peak bandwidth and GiB of memory"
 PARTS = ("limits", "model", "host")
-_NUMBERS = ("SMs", "boost MHz", "TFLOP/s", "DRAM GB/s", "L2 MiB", "GiB")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints a row, or an object with every value, for each GPU; or all of one."""
-    from gpusim.hardware.gpu import gpu_names, load_gpu
+    from gpusim.hardware.gpu import gpu_names
 
     if args.gpu == "new":
         return _new(args)
@@ -45,18 +44,28 @@ def run(args: argparse.Namespace) -> None:
     if extra:
         raise InputError(None, extra[0], "is given without new", "gpusim gpus new --from-profile FILE")
     one = None if args.gpu is None else gpu_from(args.gpu, "NAME")
-    gpus = [load_gpu(name) for name in gpu_names()] if one is None else [one]
+    gpus = [gpusim.load_gpu(name) for name in gpu_names()] if one is None else [one]
     if args.json:
         print_json(_values(one) if one is not None else [_values(gpu) for gpu in gpus])
     elif one is not None:
         _print_whole(one)
     else:
-        _print_all(gpus)
+        columns: list[tuple[Column, Callable[[gpusim.GPU], str]]] = [
+            (Column("name"), lambda gpu: gpu.name),
+            (Column("GPU", narrow="break"), lambda gpu: gpu.title.removeprefix("NVIDIA ")),
+            (Column("cc"), lambda gpu: gpu.compute_capability),
+            (Column("SMs", right=True), lambda gpu: str(gpu.sm_count)),
+            (Column("boost MHz", right=True), lambda gpu: number(gpu.boost_clock_mhz, 0)),
+            (Column("TFLOP/s", right=True), lambda gpu: number(gpu.fp32_peak_tflops, 1)),
+            (Column("DRAM GB/s", right=True), lambda gpu: number(gpu.dram_bandwidth_gb_per_s, 0)),
+            (Column("L2 MiB", right=True), lambda gpu: number(gpu.l2_bytes / 2**20, 1)),
+            (Column("GiB", right=True), lambda gpu: number(gpu.memory_bytes / 2**30, 0)),
+        ]
+        print_rows(gpus, columns, TITLE)
 
 
 def _new(args: argparse.Namespace) -> None:
     """Writes the file of the GPU that a profile describes, and says what it does not know."""
-    from gpusim.hardware.gpu import load_gpu
     from gpusim.io.new_gpu import described, gpu_file, name_of, require_new_name
 
     if args.from_profile is None:
@@ -69,7 +78,7 @@ def _new(args: argparse.Namespace) -> None:
     require_new_name(out.stem)
     require_output(out, [path])
     write_text(out, gpu_file(found, path))
-    gpu = load_gpu(out)
+    gpu = gpusim.load_gpu(out)
     print_line(f"{out}: {gpu.title}, {gpu.sm_count} SMs, compute capability {gpu.compute_capability}")
     doubtful = [name for name in gpu.unverified if "." not in name]
     if doubtful:
@@ -81,10 +90,8 @@ def _new(args: argparse.Namespace) -> None:
     )
 
 
-def _values(gpu: GPU) -> dict[str, Any]:
+def _values(gpu: gpusim.GPU) -> dict[str, Any]:
     """Every value of a GPU."""
-    from dataclasses import fields
-
     plain = [column.name for column in fields(gpu) if column.name not in (*PARTS, "unverified")]
     return (
         {name: getattr(gpu, name) for name in plain}
@@ -94,7 +101,7 @@ def _values(gpu: GPU) -> dict[str, Any]:
     )
 
 
-def _print_whole(gpu: GPU) -> None:
+def _print_whole(gpu: gpusim.GPU) -> None:
     values = _values(gpu)
     print_line(f"{gpu.name}: {gpu.title}")
     parts = {part: values.pop(part) for part in PARTS}
@@ -112,27 +119,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     return value if isinstance(value, str) else f"{value:,.12g}"
-
-
-def _print_all(gpus: list[GPU]) -> None:
-    columns = [
-        Column("name"),
-        Column("GPU", narrow="break"),
-        Column("cc"),
-        *(Column(title, right=True) for title in _NUMBERS),
-    ]
-    rows = [
-        (
-            gpu.name,
-            gpu.title.removeprefix("NVIDIA "),
-            gpu.compute_capability,
-            str(gpu.sm_count),
-            number(gpu.boost_clock_mhz, 0),
-            number(gpu.fp32_peak_tflops, 1),
-            number(gpu.dram_bandwidth_gb_per_s, 0),
-            number(gpu.l2_bytes / 2**20, 1),
-            number(gpu.memory_bytes / 2**30, 0),
-        )
-        for gpu in gpus
-    ]
-    print_table(columns, rows, TITLE)

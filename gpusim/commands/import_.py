@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
+import gpusim
 from gpusim.commands.arguments import gpu_from, whole
 from gpusim.common.errors import InputError
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
@@ -54,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Imports, writes and says what was decided."""
-    from gpusim.io.importing import import_profile
     from gpusim.io.part import Part
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
         with estimated(step, f"importing {', '.join(args.files)}"):
             part = Part(args.step, args.range, args.from_us, args.to_us)
             files = args.files if len(args.files) > 1 else args.files[0]
-            imported = import_profile(files, format, gpu, args.counters, args.device, args.order, part)
+            imported = gpusim.import_profile(files, format, gpu, args.counters, args.device, args.order, part)
         trace = imported.trace
         step(f"writing {args.out}")
         trace.save(args.out)

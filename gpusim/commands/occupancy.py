@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+import gpusim
 from gpusim.commands.arguments import byte_size, gpu_from, json_flag, whole
 from gpusim.common.tables import Column, print_json, print_line, print_table
 
@@ -25,10 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the occupancy."""
-    from gpusim import occupancy
-
     gpu = gpu_from(args.gpu)
-    found = occupancy(
+    found = gpusim.occupancy(
         gpu,
         threads_per_block=args.threads,
         registers_per_thread=args.registers,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import gpusim
 from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
-from gpusim.common.tables import Column, number, print_json, print_line, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from gpusim.training.networks.network import Network
@@ -61,15 +63,8 @@ def run(args: argparse.Namespace) -> None:
         (ranks, batch, _projected(oracle, args.strategy, ranks, batch, bool(args.scaling))) for ranks, batch in points
     ]
     if args.json:
-        print_json(
-            {
-                "version": 1,
-                "network": net.name,
-                "cluster": cluster.name,
-                "gpu": cluster.gpu.name,
-                "points": [_plain(cluster, *point) for point in found],
-            }
-        )
+        content = {"version": 1, "network": net.name, "cluster": cluster.name, "gpu": cluster.gpu.name}
+        print_json(content | {"points": [_plain(cluster, *point) for point in found]})
     elif args.scaling:
         _print_scaling(net, cluster, args.scaling, found)
     else:
@@ -84,11 +79,9 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
         return measured_times(net, gpu.name)
     if path.endswith((".csv", ".csv.gz")):
         return read_times(path, net, gpu.name)
-    from gpusim.session import Session
-
     trace = trace_from([path])
     with told_with([path]):
-        return traced_times(net, trace, Session(gpu).operations_us(trace), gpu.name)
+        return traced_times(net, trace, gpusim.Session(gpu).operations_us(trace), gpu.name)
 
 
 def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: bool) -> list[Projection | Impossible]:
@@ -104,18 +97,10 @@ def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: b
         return [reason]
 
 
-def _best(cluster: Cluster, found: list[Projection | Impossible]) -> Projection | None:
-    from gpusim.training.paradl.oracle import fastest
-
-    return fastest(found, cluster.gpu.memory_bytes)
-
-
 def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]) -> dict[str, object]:
-    from dataclasses import asdict
+    from gpusim.training.paradl.oracle import Impossible, fastest
 
-    from gpusim.training.paradl.oracle import Impossible
-
-    best = _best(cluster, found)
+    best = fastest(found, cluster.gpu.memory_bytes)
     return {
         "ranks": ranks,
         "batch": batch,
@@ -133,9 +118,9 @@ def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Im
 def _print_strategies(
     net: Network, cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]
 ) -> None:
-    from gpusim.training.paradl.oracle import Impossible, Projection
+    from gpusim.training.paradl.oracle import Impossible, Projection, fastest
 
-    columns = [Column("strategy"), *(Column(title, right=True) for title in _TITLES)]
+    titles = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")
     possible = sorted((each for each in found if isinstance(each, Projection)), key=lambda each: each.iteration_us)
     rows = [
         (
@@ -148,11 +133,11 @@ def _print_strategies(
         for each in possible
     ]
     title = f"{net.name} on {ranks} GPUs of {cluster.name} ({cluster.title}), {batch} samples an iteration"
-    print_table(columns, rows, title)
+    print_table([Column("strategy"), *numbers(*titles)], rows, title)
     for each in found:
         if isinstance(each, Impossible):
             print_line(f"not possible: {each}")
-    best = _best(cluster, found)
+    best = fastest(found, cluster.gpu.memory_bytes)
     memory = f"the {number(cluster.gpu.memory_bytes / 2**30, 0)} GiB of a GPU"
     too_large = [each.strategy for each in possible if each.memory_bytes > cluster.gpu.memory_bytes]
     if too_large:
@@ -165,21 +150,17 @@ def _print_strategies(
 def _print_scaling(
     net: Network, cluster: Cluster, scaling: str, found: list[tuple[int, int, list[Projection | Impossible]]]
 ) -> None:
-    from gpusim.training.paradl.oracle import Impossible
+    from gpusim.training.paradl.oracle import Impossible, fastest
 
     def name(each: Projection | Impossible) -> str:
         return each.place if isinstance(each, Impossible) else each.strategy
 
-    columns = [Column("ranks", right=True), Column("samples", right=True)]
-    columns += [Column(name(each), right=True) for each in found[0][2]] + [Column("best")]
+    columns = [*numbers("ranks", "samples", *map(name, found[0][2])), Column("best")]
     rows = []
     for ranks, batch, each in found:
         times = ["-" if isinstance(one, Impossible) else number(one.iteration_us / 1e3, 2) for one in each]
-        best = _best(cluster, each)
+        best = fastest(each, cluster.gpu.memory_bytes)
         rows.append((str(ranks), str(batch), *times, best.strategy if best else "-"))
     print_table(columns, rows, f"{net.name} on GPUs of {cluster.name}, {scaling} scaling: ms of an iteration")
     print_line("best: of those that fit the memory of a GPU; -: not possible, or none fits")
     print_line(f"note: {MEASURED}; the other times are not validated")
-
-
-_TITLES = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")

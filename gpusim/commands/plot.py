@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import gpusim
 from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, require_picture, told_with, trace_from
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import named_steps
@@ -17,10 +18,7 @@ from gpusim.results.style import save_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gpusim.hardware.gpu import GPU
     from gpusim.lab.dataset import Dataset
-    from gpusim.results.result import Result
-    from gpusim.trace.format import Trace
 
 POLICY = "leftover"  # of pictures of one replay
 
@@ -92,11 +90,9 @@ def _of_replay(args: argparse.Namespace) -> Figure:
 
 
 def _policies(args: argparse.Namespace) -> Figure:
-    from gpusim.session import Session
-
     trace, gpu = _trace(args)
     with named_steps() as step:
-        return Session(gpu, cache=True).compare(trace, args.policy or DEFAULT_POLICIES, step=step).plot()
+        return gpusim.Session(gpu, cache=True).compare(trace, args.policy or DEFAULT_POLICIES, step=step).plot()
 
 
 def _split(args: argparse.Namespace) -> Figure:
@@ -158,7 +154,7 @@ KINDS = {
 # ---- from what
 
 
-def _trace(args: argparse.Namespace) -> tuple[Trace, GPU]:
+def _trace(args: argparse.Namespace) -> tuple[gpusim.Trace, gpusim.GPU]:
     from gpusim.choose.alternatives import require_fit
     from gpusim.hardware.gpu import load_shipped_gpu
     from gpusim.trace.edit import select
@@ -179,10 +175,8 @@ def _dataset(args: argparse.Namespace) -> Dataset:
     return Dataset(args.source, gpu_from(args.gpu or "h200"))
 
 
-def _replayed(args: argparse.Namespace) -> Result:
-    from gpusim.session import replay
-
+def _replayed(args: argparse.Namespace) -> gpusim.Result:
     named = args.policy or [POLICY]
     if len(named) > 1:
         raise InputError(None, "--policy", f"{len(named)} are given", "one for this picture")
-    return replay(*_trace(args), named[0])
+    return gpusim.replay(*_trace(args), named[0])

@@ -7,14 +7,13 @@ import re
 import shutil
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
+import gpusim
 from gpusim.commands.arguments import json_flag
 from gpusim.common.errors import one_line
 from gpusim.common.tables import print_json, print_line, shortened
-
-if TYPE_CHECKING:
-    from gpusim.policies.interface import Policy
 
 MOST_COLUMNS = 120
 LINE = 80  # characters of a line in the list
@@ -72,19 +71,17 @@ def run(args: argparse.Namespace) -> None:
 
     if args.policy is not None:
         name, _ = split_name(args.policy)
-        policy = policy_class(name)
+        content = _whole(name, policy_class(name))
         if args.json:
-            print_json(_whole(name, policy))
-        else:
-            _print_whole(_whole(name, policy), policy)
-        return
-    if args.json:
+            return print_json(content)
+        _print_whole(content)
+    elif args.json:
         print_json([_plain(name, policy) for name, policy in policies().items()])
-        return
-    _print_families(policies())
+    else:
+        _print_families(policies())
 
 
-def _print_families(known: Mapping[str, type[Policy]]) -> None:
+def _print_families(known: Mapping[str, type[gpusim.Policy]]) -> None:
     """Prints one line for each policy, by family; those of installed packages last."""
     shipped = {name for lines in FAMILIES.values() for name in lines}
     others = {name: SOURCE.sub("", policy.summary) for name, policy in known.items() if name not in shipped}
@@ -98,9 +95,7 @@ def _print_families(known: Mapping[str, type[Policy]]) -> None:
     print_line("gpusim policies NAME: parameters, source, validation and an example.")
 
 
-def _plain(name: str, policy: type[Policy]) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _plain(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
     from gpusim.policies.registry import parameters_of
 
     parameters = [asdict(parameter) for parameter in parameters_of(policy)]
@@ -108,7 +103,7 @@ def _plain(name: str, policy: type[Policy]) -> dict[str, Any]:
     return {"name": name, "summary": summary, "validated_as": list(policy.validated_as), "parameters": parameters}
 
 
-def _whole(name: str, policy: type[Policy]) -> dict[str, Any]:
+def _whole(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
     """All that is known of a policy: the errors are the least and most (%) of each experiment, by GPU."""
     from gpusim.results.error_band import measured_errors
 
@@ -118,29 +113,30 @@ def _whole(name: str, policy: type[Policy]) -> dict[str, Any]:
         "source": source[1] if source else None,
         "refuted": policy.refuted or None,
         "validated_as": {experiment: measured_errors(experiment) for experiment in policy.validated_as},
-        "example": f"gpusim replay TRACE --policy {_example(name, policy)}",
+        "example": f"gpusim replay TRACE --policy {_example(name, plain['parameters'])}",
     }
 
 
-def _example(name: str, policy: type[Policy]) -> str:
+def _example(name: str, parameters: list[dict[str, Any]]) -> str:
     """The policy with the first of its parameters whose description shows a value, or that has a default."""
-    from gpusim.policies.registry import parameters_of
-
-    for parameter in parameters_of(policy):
-        sample = SAMPLE.search(parameter.description)
-        value = sample[1] if sample else parameter.default
+    for one in parameters:
+        sample = SAMPLE.search(one["description"])
+        value = sample[1] if sample else one["default"]
         if value:
-            return f"{name}:{parameter.name}={value}"
+            return f"{name}:{one['name']}={value}"
     return name
 
 
-def _print_whole(content: dict[str, Any], policy: type[Policy]) -> None:
+def _print_whole(content: dict[str, Any]) -> None:
     print_line(content["name"])
     print(_indented(SOURCE.sub("", content["summary"]), 4))
     print(_indented(f"source: {content['source'] or 'none given'}", 4))
     print(f"    parameters:{'' if content['parameters'] else ' none'}")
-    _print_parameters(policy)
-    measured = [f"measured, and not predicted: {policy.refuted}"] if policy.refuted else []
+    for one in content["parameters"]:
+        default = f", default {one['default']}" if one["default"] else ""
+        about = f": {one['description']}" if one["description"] else ""
+        print(_indented(f"{one['name']} ({one['kind']}{default}){about}", 8))
+    measured = [f"measured, and not predicted: {content['refuted']}"] if content["refuted"] else []
     for line in measured or _validation(content["validated_as"]):
         print(_indented(line, 4))
     print(_indented(f"example: {content['example']}", 4))
@@ -156,15 +152,6 @@ def _validation(experiments: dict[str, dict[str, tuple[float, float]]]) -> list[
         found = [f"\N{PLUS-MINUS SIGN}{span(low, high)} % on {gpu}" for gpu, (low, high) in errors.items()]
         lines.append(f"model error as {TITLES[experiment]}: {', '.join(found) or STALE}")
     return lines
-
-
-def _print_parameters(policy: type[Policy]) -> None:
-    from gpusim.policies.registry import parameters_of
-
-    for parameter in parameters_of(policy):
-        default = f", default {parameter.default}" if parameter.default else ""
-        about = f": {parameter.description}" if parameter.description else ""
-        print(_indented(f"{parameter.name} ({parameter.kind}{default}){about}", 8))
 
 
 def _indented(text: str, columns: int) -> str:

@@ -6,8 +6,8 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import gpusim
 from gpusim.commands.arguments import (
     DETAILS,
     arrivals_argument,
@@ -23,9 +23,6 @@ from gpusim.common.files import require_new_folder, require_output
 from gpusim.common.progress import Step, named_steps
 from gpusim.common.tables import print_json
 from gpusim.results.metrics import DEFAULT_POLICIES
-
-if TYPE_CHECKING:
-    from gpusim.results.comparison import Comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +132,7 @@ def command_of(args: argparse.Namespace) -> str:
     return shlex.join([*words, *["--restart"] * args.restart])
 
 
-def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> Comparison:
+def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> gpusim.Comparison:
     """Read the traces and replay them under the policies that the arguments of `add_replay_arguments` name.
 
     Placements and the contents of each SM are kept on demand, unless the trace is too large to show them.
@@ -149,10 +146,9 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
-        note = ""
-        trace = with_settings(trace, args)
+        trace, notes = with_settings(trace, args), [""]
         if args.alternatives == "fitting":
-            trace, note = fitting(trace, session.gpu)
+            trace, notes[0] = fitting(trace, session.gpu)
         else:
             require_fit(trace, session.gpu)
         keep: list[Keep] = ["placements"] if placements else []
@@ -164,13 +160,10 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
         comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
         step("bounding the makespan")
         bound = bound_of_trace(trace, session)
-        notes = [note] if note else []
         if any(program.arrivals is not None for program in trace.programs):
             from gpusim.choose.advise import growing_queues
 
             notes += growing_queues(trace, session)
     if bound is not None:
         comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)
-    for said in reversed(notes):
-        comparison = comparison.noted(said)
-    return comparison
+    return comparison.noted(*filter(None, notes))

@@ -14,7 +14,7 @@ from gpusim.common.tables import json_text, picked
 from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
 from gpusim.results.metrics import metrics, normalised_progress
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, ProgramRun, StreamRun, Usage
+from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.results.style import save_figure
 
 
@@ -79,15 +79,11 @@ def _write_restarted(result: Result, path: Path) -> None:
 def _usage_rows(result: Result) -> Iterable[list[object]]:
     """The device (mean over the SMs) and then each SM, bin by bin; shares from 0 to 1, blank where unknown."""
     usage = result.usage
-    for b, means in enumerate(zip(*(usage.of_device(use) for use in USES), strict=True)):
-        yield ["device", b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(means, usage)]
-    for sm, bins in enumerate(usage.shares):
+    device = zip(*(usage.of_device(use) for use in USES), strict=True)
+    for place, bins in (("device", device), *enumerate(usage.shares)):
         for b, shares in enumerate(bins):
-            yield [sm, b * usage.bin_us, (b + 1) * usage.bin_us, *_share_cells(shares, usage)]
-
-
-def _share_cells(shares: Sequence[float], usage: Usage) -> list[str]:
-    return ["" if use in usage.unknown else f"{share:.6g}" for use, share in zip(USES, shares, strict=True)]
+            known = ("" if use in usage.unknown else f"{share:.6g}" for use, share in zip(USES, shares, strict=True))
+            yield [place, b * usage.bin_us, (b + 1) * usage.bin_us, *known]
 
 
 def _write_runs(path: Path, columns: Sequence[str], runs: Iterable[object]) -> None:

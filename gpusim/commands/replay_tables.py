@@ -11,7 +11,9 @@ from gpusim.common.tables import (
     Column,
     columns_that_fit,
     counted,
+    grouped,
     number,
+    numbers,
     print_line,
     print_table,
     short_name,
@@ -46,7 +48,6 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
     counts = f"{counted(len(best.operation_runs), 'operation')}, {counted(len(best.kernel_runs), 'kernel')}"
     _say(f"{trace.name} on {gpu.name} ({gpu.title})")
     _say(f"{programs}{counted(len(trace.streams), 'stream')}, {counts}")
-    print()
     _print(_policy_table(comparison))
     print()
     _say(verdict(comparison))
@@ -57,14 +58,11 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
     if latencies_us(best):
         _print_by_policy(_latency_table(shown))
-    if alone:
-        if best.kernel_runs:
-            print()
-            _print(_time_table(best))
-    else:
-        for name in DETAILS:
-            if name in details:
-                PRINTERS[name](comparison, shown)
+    if alone and best.kernel_runs:
+        _print(_time_table(best))
+    for name in DETAILS:
+        if name in details and not alone:
+            PRINTERS[name](comparison, shown)
     print()
     more = "" if alone or details else f"--details {','.join(DETAILS)} or all: where time goes; "
     _say(f"{more}--out DIR: all of it as tables and pictures")
@@ -73,7 +71,6 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
 def _print_saved(comparison: Comparison, shown: Sequence[Result]) -> None:
     entries = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
     if entries:
-        print()
         _print(_gain_table(entries))
 
 
@@ -95,7 +92,6 @@ def _print_programs(comparison: Comparison, shown: Sequence[Result]) -> None:
 def _print_kernels(comparison: Comparison, shown: Sequence[Result]) -> None:
     result = explained(comparison).result
     if result.kernel_runs:
-        print()
         serial_is_best = comparison.entries[0].result.policy == BASELINE != result.policy
         cost = "would cost" if serial_is_best else "cost"
         title = f"What waiting and sharing {cost} kernels under {result.policy}, µs"
@@ -103,12 +99,7 @@ def _print_kernels(comparison: Comparison, shown: Sequence[Result]) -> None:
         _print((_kernel_table if few else _kernel_names_table)(result.kernel_runs, title))
 
 
-PRINTERS: dict[str, Callable[[Comparison, Sequence[Result]], None]] = {
-    "saved": _print_saved,
-    "streams": _print_streams,
-    "kernels": _print_kernels,
-    "programs": _print_programs,
-}
+PRINTERS = dict(zip(DETAILS, (_print_saved, _print_streams, _print_kernels, _print_programs), strict=True))
 
 
 # ---- the tables
@@ -129,17 +120,14 @@ def _policy_table(comparison: Comparison) -> Table:
                 entry.how_wrong.text.partition(": ")[0],
             ]
         )
-    numbers = (Column(title, right=True) for title in titles)
-    return [Column("policy", narrow="break"), *numbers, Column("model error", narrow="break")], rows, ""
+    return [Column("policy", narrow="break"), *numbers(*titles), Column("model error", narrow="break")], rows, ""
 
 
 def _gain_table(entries: Sequence[Entry]) -> Table:
-    rows = []
-    for entry in entries:
-        parts = entry.gain_us or {}
-        rows.append([entry.result.policy, *(number(us) for us in (fsum(parts.values()), *parts.values()))])
-    numbers = (Column(title, right=True) for title in ("saved", *PARTS))
-    return [Column("policy", narrow="break"), *numbers], rows, "Makespan saved over serial, and where, µs"
+    gains = [(entry.result.policy, (entry.gain_us or {}).values()) for entry in entries]
+    rows = [[policy, *map(number, (fsum(parts), *parts))] for policy, parts in gains]
+    columns = [Column("policy", narrow="break"), *numbers("saved", *PARTS)]
+    return columns, rows, "Makespan saved over serial, and where, µs"
 
 
 def _span_table(what: str, runs: Mapping[str, Mapping[str, StreamRun | ProgramRun]]) -> Table:
@@ -147,8 +135,7 @@ def _span_table(what: str, runs: Mapping[str, Mapping[str, StreamRun | ProgramRu
     best = next(iter(runs.values()))
     names = sorted(best, key=lambda name: -best[name].end_us)[:MOST_STREAMS]
     rows = [[name, *(_span_text(of[name]) for of in runs.values())] for name in names]
-    columns = [Column(what), *(Column(policy, right=True) for policy in runs)]
-    return columns, rows, f"Start and end of each {what}, µs, and its slowdown"
+    return [Column(what), *numbers(*runs)], rows, f"Start and end of each {what}, µs, and its slowdown"
 
 
 def _span_text(run: StreamRun | ProgramRun) -> str:
@@ -161,7 +148,7 @@ def _latency_table(results: Sequence[Result]) -> Table:
         [program, *(" / ".join(number(percentile(f[program], p)) for p in LATENCY_PERCENTILES) for f in found)]
         for program in list(found[0])[:MOST_STREAMS]
     ]
-    columns = [Column("program"), *(Column(result.policy, right=True) for result in results)]
+    columns = [Column("program"), *numbers(*(result.policy for result in results))]
     return columns, rows, "Latency of requests, µs: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
 
 
@@ -175,14 +162,14 @@ def _kernel_table(runs: Sequence[KernelRun], title: str) -> Table:
         ]
         for run in sorted(runs, key=lambda run: (run.start_us, run.ready_us))
     ]
-    numbers = (Column(title, right=True) for title in ("start", "end", "isolated", "waited", "sharing"))
-    columns = [Column("operation", narrow="break"), Column("kernel", narrow="cut"), *numbers, Column("bound by")]
+    columns = [Column("operation", narrow="break"), Column("kernel", narrow="cut")]
+    columns += [*numbers("start", "end", "isolated", "waited", "sharing"), Column("bound by")]
     return columns, rows, title
 
 
 def _kernel_names_table(runs: Sequence[KernelRun], title: str) -> Table:
     """Kernels by name, those first that waiting and sharing cost most."""
-    by_name = _by_name(runs)
+    by_name = grouped(runs, lambda run: short_name(run.kernel))
     costs = {name: fsum(run.waited_us + abs(run.sharing_us) for run in of) for name, of in by_name.items()}
 
     def cells(name: str) -> list[str]:
@@ -194,7 +181,7 @@ def _kernel_names_table(runs: Sequence[KernelRun], title: str) -> Table:
 
 def _time_table(result: Result) -> Table:
     """The kernels that take most time, those of one name together."""
-    by_name = _by_name(result.kernel_runs)
+    by_name = grouped(result.kernel_runs, lambda run: short_name(run.kernel))
     times = {name: fsum(run.end_us - run.start_us for run in runs) for name, runs in by_name.items()}
     whole_us = fsum(times.values())
 
@@ -202,13 +189,6 @@ def _time_table(result: Result) -> Table:
         return [number(times[name]), f"{100.0 * times[name] / whole_us:.1f} %"]
 
     return _named_table(by_name, times, ("µs", "share"), cells, f"Kernels by time under {result.policy}")
-
-
-def _by_name(runs: Sequence[KernelRun]) -> dict[str, list[KernelRun]]:
-    found: dict[str, list[KernelRun]] = {}
-    for run in runs:
-        found.setdefault(short_name(run.kernel), []).append(run)
-    return found
 
 
 def _named_table(
@@ -224,9 +204,9 @@ def _named_table(
     for name, text in zip(names, told_apart(names, 32), strict=True):
         mostly = Counter(run.bound_by for run in by_name[name]).most_common(1)[0][0]
         rows.append([text, f"{len(by_name[name]):,}", *cells(name), BOUND_TITLES[mostly]])
-    numbers = (Column(title, right=True) for title in ("launches", *titles))
     count = f", the first {len(names)} of {len(by_name)} names" if len(by_name) > len(names) else ""
-    return [Column("kernel", narrow="cut"), *numbers, Column("mostly bound by")], rows, title + count
+    columns = [Column("kernel", narrow="cut"), *numbers("launches", *titles), Column("mostly bound by")]
+    return columns, rows, title + count
 
 
 # ---- printing
@@ -234,6 +214,7 @@ def _named_table(
 
 def _print(table: Table) -> None:
     columns, rows, title = table
+    print()
     print_table(columns, rows, title, MOST_CHARACTERS)
 
 
@@ -247,7 +228,6 @@ def _print_by_policy(table: Table) -> None:
     first = 1
     while first < len(columns):
         last = first + max(1, columns_that_fit([widths[0], *widths[first:]], MOST_CHARACTERS) - 1)
-        print()
         _print(([columns[0], *columns[first:last]], [[row[0], *row[first:last]] for row in rows], title))
         first = last
 

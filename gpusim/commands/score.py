@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import json_flag
 from gpusim.commands.validate import FIGURES, figures, only_regret
 from gpusim.common.errors import InputError
 from gpusim.common.files import require_output
-from gpusim.common.tables import Column, number, print_json, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_table
+from gpusim.lab.names import title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,30 +54,23 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(None, "PREDICTIONS.csv", "has to be given, or --template", "one of the two")
     if args.template is not None:
         require_output(args.template)
-    benchmark = [load(part) for part in parts(args.data or _data())]
+    beside = Path(__file__).resolve().parents[2] / DATA  # of the source tree that this package is in
+    default = DATA if DATA.is_dir() or not beside.is_dir() else beside
+    benchmark = [load(part) for part in parts(args.data or default)]
     if args.template is not None:
         write_template(args.template, benchmark)
         print(f"{sum(len(one.conditions) for one in benchmark)} conditions are in {args.template}")
         return
     predicted = read_predictions(args.predictions, benchmark)
     scores = [score_of(one, predicted[one.part.name]) for one in benchmark if predicted[one.part.name]]
-    if args.json:
-        _print_json(scores)
-    else:
-        _print(scores)
-
-
-def _data() -> Path:
-    """The datasets in the current folder, or in the source tree that this package is in."""
-    beside = Path(__file__).resolve().parents[2] / DATA
-    return DATA if DATA.is_dir() or not beside.is_dir() else beside
+    show = _print_json if args.json else _print
+    show(scores)
 
 
 def _print(scores: Sequence[Score]) -> None:
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
-    columns = [Column(title) for title in ("dataset", "split", "experiment")]
-    columns += [Column(title, right=True) for title in ("predicted", *FIGURES)]
+    columns = [Column("dataset"), Column("split"), Column("experiment"), *numbers("predicted", *FIGURES)]
     print_table(columns, [row for score in scores for row in _rows(score)])
     for split, said in ((SCORE, "Scoring"), (FIT, "Fitting")):
         means = mean_errors(scores, split)
@@ -88,8 +83,6 @@ def _print(scores: Sequence[Score]) -> None:
 
 
 def _rows(score: Score) -> list[list[str]]:
-    from gpusim.lab.names import title
-
     of = [score.part.name, score.part.split]
     rows = [
         [
@@ -106,29 +99,24 @@ def _rows(score: Score) -> list[list[str]]:
 
 
 def _print_json(scores: Sequence[Score]) -> None:
-    from dataclasses import asdict
-
     from gpusim.lab.scoreboard import FIT, SCORE, mean_errors
 
     means = {split: mean_errors(scores, split) for split in (SCORE, FIT)}
-    content: dict[str, Any] = {
-        "mean_percent": {split: None if mean is None else mean[0] for split, mean in means.items()},
-        "baseline_mean_percent": {split: None if mean is None else mean[1] for split, mean in means.items()},
-        "datasets": [
-            {
-                "dataset": score.part.name,
-                "split": score.part.split,
-                "gpu": score.part.case.gpu,
-                "recorded_on": score.part.recorded_on,
-                "complete": score.complete,
-                "choice_regret_percent": None if score.choice is None else score.choice.regret_percent,
-                "experiments": [
-                    asdict(one)
-                    | {"conditions": score.conditions[one.experiment], "predicted": score.predicted[one.experiment]}
-                    for one in score.summaries
-                ],
-            }
-            for score in scores
-        ],
-    }
-    print_json(content)
+    datasets = [
+        {
+            "dataset": score.part.name,
+            "split": score.part.split,
+            "gpu": score.part.case.gpu,
+            "recorded_on": score.part.recorded_on,
+            "complete": score.complete,
+            "choice_regret_percent": score.choice and score.choice.regret_percent,
+            "experiments": [
+                asdict(one)
+                | {"conditions": score.conditions[one.experiment], "predicted": score.predicted[one.experiment]}
+                for one in score.summaries
+            ],
+        }
+        for score in scores
+    ]
+    ours, baseline = ({split: mean and mean[at] for split, mean in means.items()} for at in (0, 1))
+    print_json({"mean_percent": ours, "baseline_mean_percent": baseline, "datasets": datasets})

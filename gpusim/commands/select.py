@@ -9,7 +9,7 @@ from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, req
 from gpusim.common.errors import InputError
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import print_json, print_line
+from gpusim.common.tables import picked, print_json, print_line
 from gpusim.results.style import save_figure
 
 
@@ -73,16 +73,8 @@ def run(args: argparse.Namespace) -> None:
             if args.memory is not None and args.memory > session.gpu.memory_bytes:
                 problem = f"{args.memory:,} bytes are more than {session.gpu.name} has"
                 raise InputError(None, "--memory", problem, f"at most {session.gpu.memory_bytes:,}")
-            selection = select(
-                trace,
-                session,
-                memory_bytes=args.memory,
-                objective=args.objective,
-                sharing=args.sharing,
-                streams=args.streams,
-                order=args.order,
-                step=step,
-            )
+            wanted = picked(args, "objective", "sharing", "streams", "order")
+            selection = select(trace, session, memory_bytes=args.memory, **wanted, step=step)
         if args.out is not None:
             plan_trace(selection).save(args.out)
         if args.plot is not None:

@@ -8,12 +8,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
-from gpusim.common.tables import Column, number, print_json, print_left_out, print_line, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_left_out, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,8 +110,6 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def _as_json(swept: Swept) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from gpusim.sweeps.run import label_names
     from gpusim.sweeps.summary import policy_summaries
 
@@ -178,34 +177,25 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
     varied, restart = swept.experiment.varied, swept.experiment.restart
     named = {one.policy: _parameters(one.policy) for one in summaries}
     keys = list(dict.fromkeys(key for _, parameters in named.values() for key in parameters))
-    columns = [Column("gpu"), *(Column(name, right=True) for name in varied), Column("policy", narrow="break")]
-    columns += [Column(key, narrow="break") for key in keys]
+    columns = [Column("gpu"), *numbers(*varied), *(Column(name, narrow="break") for name in ("policy", *keys))]
     sharing = ("STP", "fairness") if restart else ()
     titles = ("points", "speedup", "95 %", "slowdown", *sharing, "behind best", "most STP" if restart else "fastest")
-    columns += [Column(title, right=True) for title in (*titles, "model error")]
+    columns += [*numbers(*titles, "model error"), Column("Pareto-optimal")]
     cells = []
     for one in summaries:
-        low_high = one.speedup_interval
         name, parameters = named[one.policy]
-        error = one.model_error_percent
-        cells.append(
-            [
-                one.gpu,
-                *(f"{one.values[name]:,}" for name in varied),
-                name,
-                *(parameters.get(key, "") for key in keys),
-                f"{one.points:,}",
-                number(one.speedup, 3) + "x",
-                "" if low_high is None else f"{number(low_high[0], 3)}–{number(low_high[1], 3)}",
-                number(one.largest_slowdown, 2) + "x",
-                *(number(value, 3) for value in (one.stp, one.fairness) if value is not None),
-                _behind(one.behind),
-                f"{one.best:,}",
-                "not validated" if error is None else f"±{number(error)} %",
-                "yes" if one.undominated else "",
-            ]
-        )
-    columns.append(Column("Pareto-optimal"))
+        given = [*(f"{one.values[name]:,}" for name in varied), name, *(parameters.get(key, "") for key in keys)]
+        interval = [number(bound, 3) for bound in one.speedup_interval or ()]
+        shared = [number(value, 3) for value in (one.stp, one.fairness) if value is not None]
+        error = "not validated" if one.model_error_percent is None else f"±{number(one.model_error_percent)} %"
+        mine = [
+            f"{one.points:,}",
+            f"{number(one.speedup, 3)}x",
+            "–".join(interval),
+            f"{number(one.largest_slowdown, 2)}x",
+        ]
+        rank = [_behind(one.behind), f"{one.best:,}", error, "yes" if one.undominated else ""]
+        cells.append([one.gpu, *given, *mine, *shared, *rank])
     told = [at for at in range(len(columns)) if any(row[at] for row in cells)]  # of few points there is no interval
     return [columns[at] for at in told], [[row[at] for at in told] for row in cells]
 
@@ -235,18 +225,18 @@ def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list
 
     own = {gpu.name: gpu for gpu in swept.experiment.gpus}
     others = [name for name in swept.experiment.varied if name != quantity]
-    columns: dict[str, None] = {}
     found: dict[tuple[str, float], dict[str, float]] = {}
-    for (gpu, policy), of in grouped(rows(swept), ("gpu", "policy")).items():
+    by_policy = grouped(rows(swept), ("gpu", "policy"))
+    columns = dict.fromkeys(str(policy) for _, policy in by_policy)
+    for (gpu, policy), of in by_policy.items():
         device = own.get(str(gpu)) or load_gpu(str(gpu))
-        columns[str(policy)] = None
         for value, speedup in against(of, quantity, {name: value_of(device, name) for name in others}).items():
             found.setdefault((str(gpu), float(value)), {})[str(policy)] = speedup
     cells = [
         [gpu, f"{value:,.10g}", *(f"{number(of[policy], 3)}x" if policy in of else "" for policy in columns)]
         for (gpu, value), of in sorted(found.items(), key=lambda one: one[0])
     ]
-    titles = [Column("gpu"), *(Column(title, right=True) for title in (quantity, *columns))]
+    titles = [Column("gpu"), *numbers(quantity, *columns)]
     return titles, cells, f"Speedup over serial against {quantity}, other quantities as the GPU has them"
 
 
@@ -255,11 +245,8 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[l
     from gpusim.sweeps.run import label_names
     from gpusim.sweeps.summary import best_of
 
-    names = [
-        name
-        for name in label_names(swept.experiment)
-        if name != "policy" and len({of[0].labels[name] for of in each}) > 1
-    ]
+    several = [name for name in label_names(swept.experiment) if len({of[0].labels[name] for of in each}) > 1]
+    names = [name for name in several if name != "policy"]
     oracles = list(dict.fromkeys(str(row.labels["policy"]) for of in each for row in of if row.division))
     restart = swept.experiment.restart
     cells = []
@@ -270,7 +257,7 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[l
         shown = (found.get(name, "") for name in oracles)
         cells.append([*labels, str(best.labels["policy"]), _merit(best, restart), *shown])
     titles = ("policy with most STP", "STP") if restart else ("fastest policy", "speedup")
-    columns = [*(Column(name) for name in names), Column(titles[0]), Column(titles[1], right=True)]
+    columns = [*map(Column, (*names, titles[0])), *numbers(titles[1])]
     columns += [Column(name, narrow="break") for name in oracles]
     return columns, cells, "Each workload"
 

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import islice
-from math import fsum
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
 
+import gpusim
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
-from gpusim.common.tables import Column, counted, number, print_json, print_line, print_table, told_apart
-
-if TYPE_CHECKING:
-    from gpusim.hardware.gpu import GPU
-    from gpusim.trace.format import Trace
-    from gpusim.trace.kernels import KernelLaunch
+from gpusim.common.tables import counted, print_json, print_line
 
 MOST_FAULTS = 20  # of one trace that `check` tells
-MOST_KERNELS = 20  # in the table of `show`
-NAME_WIDTH = 60  # of a kernel where no terminal is wider
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,13 +69,14 @@ def run(args: argparse.Namespace) -> int:
         require_ending(args.out, TRACE_ENDINGS)
     trace = trace_from(paths)
     if args.action == "show":
+        from gpusim.commands.trace_page import as_json, print_trace
+
         gpu = _own_gpu(trace) if args.gpu is None else gpu_from(args.gpu)
         if args.json:
-            from gpusim.commands.trace_json import as_json
-
             print_json(as_json(trace, gpu))
         else:
-            _show(trace, gpu)
+            print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
+            print_trace(trace, gpu)
         return 0
     if args.action == "select":
         trace = select(trace, args.stream, args.operation, args.algorithm, args.program)
@@ -132,17 +123,16 @@ def _check(paths: list[str]) -> int:
     return status
 
 
-def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
+def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
-    from gpusim.commands.trace_json import launch_occupancy
-    from gpusim.hardware.gpu import load_gpu
+    from gpusim.commands.trace_page import launch_occupancy
     from gpusim.io.products import same_gpu
 
     gpu = _own_gpu(trace)
     meant = same_gpu(trace.device) if gpu is None else None
     if meant is not None:
         yield InputError(path, "device", f"is {quote(trace.device)}", f"{meant}, its name in `gpusim gpus`")
-    gpu = load_gpu(meant) if meant is not None else gpu
+    gpu = gpusim.load_gpu(meant) if meant is not None else gpu
     if gpu is None:
         return
     for s, stream in enumerate(trace.streams):
@@ -155,125 +145,13 @@ def _impossible(trace: Trace, path: str) -> Iterator[InputError]:
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 
-def _size(trace: Trace) -> str:
+def _size(trace: gpusim.Trace) -> str:
     operations = sum(len(stream.operations) for stream in trace.streams)
     kernels = sum(len(operation.launches()) for operation in trace.operations())
     return f"{counted(len(trace.streams), 'stream')}, {counted(operations, 'operation')}, {counted(kernels, 'kernel')}"
 
 
-def _show(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.commands.trace_json import as_json
+def _own_gpu(trace: gpusim.Trace) -> gpusim.GPU | None:
+    from gpusim.hardware.gpu import gpu_names
 
-    content = as_json(trace, gpu)
-    print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
-    for line in content["notes"]:
-        print_line(f"  {line}")
-    print()
-    if trace.names_programs():
-        rows = [
-            (
-                program["name"],
-                str(len(program["streams"])),
-                str(program["launches"]),
-                number(program["kernels_us"]),
-                "mixed" if program["priority"] is None else str(program["priority"]),
-                str(program["requests"]),
-            )
-            for program in content["programs"]
-        ]
-        titles = ("streams", "kernels", "kernels µs", "priority", "requests")
-        print_table([Column("program", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
-        print()
-    _show_streams(trace, content["streams"])
-    print()
-    _show_kernels(trace, gpu)
-
-
-def _show_streams(trace: Trace, known: Sequence[Mapping[str, Any]]) -> None:
-    from gpusim.trace.operations import Copy
-
-    rows = []
-    for stream, of in zip(trace.streams, known, strict=True):
-        copied = sum(operation.bytes for operation in stream.operations if isinstance(operation, Copy))
-        rows.append(
-            (
-                stream.name,
-                str(of["operations"]),
-                str(of["launches"]),
-                number(of["kernels_us"]),
-                _moved_mb([launch for operation in stream.operations for launch in operation.launches()]),
-                number(copied / 1e6),
-                str(of["waits"]),
-                str(of["estimated"]),
-            )
-        )
-    titles = ("operations", "kernels", "kernels µs", "DRAM MB", "copied MB", "waits", "estimated")
-    print_table([Column("stream", narrow="break"), *(Column(title, right=True) for title in titles)], rows)
-
-
-def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
-    from gpusim.commands.trace_json import launches_by_name
-
-    by_name = launches_by_name(trace)
-    times = {name: fsum(launch.duration_us for launch in launches) for name, launches in by_name.items()}
-    whole_us = fsum(launch.duration_us for launches in by_name.values() for launch in launches)
-    shown = sorted(by_name, key=lambda name: (-times[name], name))[:MOST_KERNELS]
-    width = max(NAME_WIDTH, get_terminal_size().columns)
-    rows = [
-        (
-            text,
-            str(len(by_name[name])),
-            number(times[name]),
-            f"{100 * times[name] / whole_us:.1f} %",
-            "?" if gpu is None else _limits(by_name[name], gpu),
-            _demand(by_name[name]),
-        )
-        for name, text in zip(shown, told_apart(shown, width), strict=True)
-    ]
-    more = len(by_name) - len(rows)
-    title = f"Kernels by time{f', the first {MOST_KERNELS} of {len(by_name)}' if more else ''}"
-    limited = "blocks per SM, limited by" + ("" if gpu is None else f" ({gpu.name})")
-    columns = [Column("kernel", narrow="cut"), *(Column(title, right=True) for title in ("launches", "µs", "share"))]
-    print_table([*columns, Column(limited, narrow="break"), Column("demand", narrow="break")], rows, title)
-
-
-def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
-    """The most common fit of a kernel's launches; at most that where the registers, which may limit, are unknown."""
-    from gpusim.commands.trace_json import launch_occupancy
-
-    seen = Counter((*launch_occupancy(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
-    (blocks, limiter, unknown), count = seen.most_common(1)[0]
-    text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter.replace('_', ' ')}"
-    return text + ("" if count == len(launches) else " (most)")
-
-
-def _demand(launches: list[KernelLaunch]) -> str:
-    """Counters that all launches of a kernel have."""
-    if all(launch.estimated for launch in launches):
-        return "estimated"
-    lacking = [launch.uncounted for launch in launches if launch.uncounted]
-    if not lacking:
-        return "counted"
-    some = "" if len(lacking) == len(launches) else f" ({len(lacking)} launches)"
-    return f"partly, without {', '.join(dict.fromkeys(name for names in lacking for name in names))}{some}"
-
-
-def _moved_mb(launches: list[KernelLaunch]) -> str:
-    """DRAM traffic of kernels, reads and writes, MB; a lower bound where some have no counters."""
-    from gpusim.trace.kernels import DRAM_COUNTERS
-
-    moved = [
-        launch.blocks * of_block
-        for launch in launches
-        for counter in DRAM_COUNTERS
-        if launch.mix is not None and (of_block := getattr(launch.mix, counter)) is not None
-    ]
-    if launches and not moved:
-        return "unknown"
-    return ("> " if len(moved) < len(DRAM_COUNTERS) * len(launches) else "") + number(fsum(moved) / 1e6)
-
-
-def _own_gpu(trace: Trace) -> GPU | None:
-    from gpusim.hardware.gpu import gpu_names, load_gpu
-
-    return load_gpu(trace.device) if trace.device in gpu_names() else None
+    return gpusim.load_gpu(trace.device) if trace.device in gpu_names() else None

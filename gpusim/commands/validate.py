@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from gpusim.commands.arguments import given, json_flag, whole, whole_numbers
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, require_output
 from gpusim.common.spreadsheet import csv_text
-from gpusim.common.tables import Column, number, print_json, print_line, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_line, print_rows, print_table
+from gpusim.lab.names import title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predicts, scores, prints and, when asked, writes."""
-    from dataclasses import asdict
-
     from gpusim.lab.resource_matrix import recorded_gpus
     from gpusim.lab.scores import SUMMARY_FIELDS, choice, summaries, write_rows
     from gpusim.lab.scoring import scoring, worst
@@ -73,9 +73,7 @@ def run(args: argparse.Namespace) -> None:
     if args.rows is not None:
         require_output(args.rows)
     if folders := recorded_gpus(args.dataset):
-        _refuse(args, "is not for the resource matrix, whose folders are named after their GPUs")
-        _run_matrix(args, folders)
-        return
+        return _run_matrix(args, folders)
     case = _case(args)
     scored = scoring(case)
     found, chosen = summaries(scored.rows, scored.measured), choice(scored.rows)
@@ -101,17 +99,13 @@ def run(args: argparse.Namespace) -> None:
         print_line(f"Note: {note}.")
 
 
-def _refuse(args: argparse.Namespace, problem: str) -> None:
-    if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):
-        raise InputError(args.dataset, elsewhere[0], problem, "no such option")
-
-
 def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
     """Scores kernels that load one resource each beside one another."""
-    from dataclasses import asdict
-
     from gpusim.lab.resource_matrix import PLACEMENTS, score_matrix, totals
 
+    if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):
+        problem = "is not for the resource matrix, whose folders are named after their GPUs"
+        raise InputError(args.dataset, elsewhere[0], problem, "no such option")
     points = score_matrix(folders)
     if args.rows is not None:
         with atomic_write(args.rows) as file:
@@ -119,23 +113,18 @@ def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
             file.writelines(csv_text(names, ([str(getattr(one, name)) for name in names] for one in points)))
     found = totals(points)
     if args.json:
-        print_json({"dataset": str(args.dataset), "matrix": [asdict(one) for one in found]})
-        return
-    titles = ("kernels beside kernels", "MAPE %", "bias %", "95th %", "measured slowdown", "predicted")
-    rows = [
-        [
-            one.gpu,
-            PLACEMENTS[one.placement],
-            str(one.kernels),
-            number(one.mape_percent, 2),
-            f"{one.bias_percent:+.2f}",
-            number(one.p95_percent, 1),
-            number(one.measured, 2),
-            number(one.predicted, 2),
-        ]
-        for one in found
+        return print_json({"dataset": str(args.dataset), "matrix": [asdict(one) for one in found]})
+    columns = [
+        (Column("GPU"), lambda one: one.gpu),
+        (Column("kernels on"), lambda one: PLACEMENTS[one.placement]),
+        (Column("kernels beside kernels", right=True), lambda one: str(one.kernels)),
+        (Column("MAPE %", right=True), lambda one: number(one.mape_percent, 2)),
+        (Column("bias %", right=True), lambda one: f"{one.bias_percent:+.2f}"),
+        (Column("95th %", right=True), lambda one: number(one.p95_percent, 1)),
+        (Column("measured slowdown", right=True), lambda one: number(one.measured, 2)),
+        (Column("predicted", right=True), lambda one: number(one.predicted, 2)),
     ]
-    print_table([Column("GPU"), Column("kernels on"), *(Column(title, right=True) for title in titles)], rows)
+    print_rows(found, columns)
 
 
 def _case(args: argparse.Namespace) -> Case:
@@ -150,13 +139,10 @@ def _case(args: argparse.Namespace) -> Case:
 
 
 def _print_scores(found: Sequence[Summary], chosen: Choice | None) -> None:
-    from gpusim.lab.names import title
-
-    columns = [Column("experiment"), *(Column(name, right=True) for name in ("points", *FIGURES))]
     rows = [[title(one.experiment), str(one.points), *figures(one)] for one in found]
     if chosen is not None:
         rows.append([title(chosen.experiment), str(chosen.points), *only_regret(chosen)])
-    print_table(columns, rows)
+    print_table([Column("experiment"), *numbers("points", *FIGURES)], rows)
 
 
 def figures(one: Summary) -> list[str]:
@@ -177,34 +163,25 @@ def only_regret(one: Choice) -> list[str]:
 
 
 def _print_scaling(sms: Sequence[int], found: Sequence[Summary], without: Sequence[Summary]) -> None:
-    from gpusim.lab.names import title
-
     print(f"\nWith recorded times on {' and '.join(map(str, sms))} SMs, and without, on the same rows: MAPE %")
     known = {one.experiment: one for one in found}
     rows = [
         [title(one.experiment), str(one.points), *(number(by.mape_percent, 2) for by in (one, known[one.experiment]))]
         for one in without
     ]
-    print_table([Column("experiment"), *(Column(name, right=True) for name in ("points", "without", "with"))], rows)
+    print_table([Column("experiment"), *numbers("points", "without", "with")], rows)
 
 
 def _print_worst(missed: Sequence[Miss]) -> None:
-    from gpusim.lab.names import title
-
     if not missed:
         return
     print("\nLargest errors of each experiment, and the kernels that take longest there")
-    numbers = [Column(name, right=True) for name in ("points", "MAPE %", "bias %")]
-    columns = [Column("experiment"), Column("what", narrow="break"), *numbers, Column("why", narrow="break")]
-    rows = [
-        [
-            title(one.experiment),
-            one.what,
-            str(one.points),
-            number(one.mape_percent),
-            f"{one.bias_percent:+.1f}",
-            one.why,
-        ]
-        for one in missed
+    columns = [
+        (Column("experiment"), lambda one: title(one.experiment)),
+        (Column("what", narrow="break"), lambda one: one.what),
+        (Column("points", right=True), lambda one: str(one.points)),
+        (Column("MAPE %", right=True), lambda one: number(one.mape_percent)),
+        (Column("bias %", right=True), lambda one: f"{one.bias_percent:+.1f}"),
+        (Column("why", narrow="break"), lambda one: one.why),
     ]
-    print_table(columns, rows)
+    print_rows(missed, columns)

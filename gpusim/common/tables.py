@@ -8,11 +8,14 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from gpusim.common.errors import one_line
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 GAP = "  "  # between columns
 LEAST_WIDTH = 8  # characters that a narrowed column keeps
@@ -27,6 +30,19 @@ class Column(NamedTuple):
     # what to do where a terminal is too narrow: break its cells over lines, or cut the middle out of them and break
     # what would then look alike; other columns stay as they are
     narrow: Literal["", "break", "cut"] = ""
+
+
+def numbers(*titles: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(title, right=True) for title in titles]
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Items by a key of theirs, in the order in which they come."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def counted(count: int, what: str) -> str:
@@ -63,6 +79,11 @@ def print_table(
         widths = _widths(whole, rows, most - len(GAP) * (len(columns) - 1))
         rows = [line for row in rows for line in _lines_of(columns, row, widths)]
     print(plain_table(columns, rows, title))
+
+
+def print_rows(items: Iterable[T], columns: Sequence[tuple[Column, Callable[[T], str]]], title: str = "") -> None:
+    """Print a table with a row for each item; each column comes with what makes its cell."""
+    print_table([column for column, _ in columns], [[cell(item) for _, cell in columns] for item in items], title)
 
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> str:

@@ -15,7 +15,6 @@ from gpusim.common.tables import number, shortened
 from gpusim.lab.curves import UNDIVIDED, Curve, ResidencyCurve, SplitCurve
 from gpusim.lab.kernel_mix import ARITHMETIC, PIPES, REST, STALLS, KernelMix
 from gpusim.results.error_band import HowWrong
-from gpusim.results.plots import wrong_by
 from gpusim.results.style import (
     COLOURS,
     COLUMN,
@@ -120,7 +119,7 @@ def _points(
     band = how_wrong.band if how_wrong is not None else None
     if how_wrong is not None and band is not None:
         part = band["mape_percent"] / 100.0
-        label = f"{wrong_by(how_wrong)}, model error"
+        label = f"{how_wrong.brief}, model error"
         axes.fill_between(numbers, [v * (1.0 - part) for v in values], [v * (1.0 + part) for v in values],
                           linewidth=0.0, color=COLOURS[3], alpha=0.45, label=label)  # fmt: skip
     if measured:

@@ -218,24 +218,20 @@ class Reef(Policy):
         """Whether there was nothing to protect, and how often nothing could be put beside it."""
         if not self._met_critical:
             return (NONE_CRITICAL,)
-        if not self._unpadded:
-            return ()
         met = counted(self._beside, "latency-critical kernel")
-        return (f"no best-effort kernel fitted beside {self._unpadded} of {met} that came while some were ready",)
+        unpadded = f"no best-effort kernel fitted beside {self._unpadded} of {met} that came while some were ready"
+        return (unpadded,) if self._unpadded else ()
 
     def _shared(self, view: View, urgent: Sequence[KernelView], others: Sequence[KernelView]) -> tuple[Grant, ...]:
         chosen = self._padding
-        present = chosen is not None and any(kernel.id == chosen.kernel for kernel in others)
-        if chosen is None or not present:
+        if chosen is None or not any(kernel.id == chosen.kernel for kernel in others):
             return tuple(Grant(kernel.id) for kernel in urgent)
         sms = view.gpu.sm_count
         layers, filled = critical_sms(urgent[0].blocks, sms)
-        mine = Grant(urgent[0].id, layers, frozenset(range(filled)))
-        rest = [Grant(kernel.id) for kernel in urgent[1:]]
-        if view.now_us >= self._stop_us - 1e-9:
-            return (mine, *rest)
-        beside = Grant(chosen.kernel, chosen.blocks_per_sm, frozenset(range(filled, sms)), queue=1)
-        return (mine, *rest, beside)
+        grants = [Grant(urgent[0].id, layers, frozenset(range(filled))), *(Grant(kernel.id) for kernel in urgent[1:])]
+        if view.now_us < self._stop_us - 1e-9:
+            grants.append(Grant(chosen.kernel, chosen.blocks_per_sm, frozenset(range(filled, sms)), queue=1))
+        return tuple(grants)
 
 
 def killed(view: View, kernels: Sequence[KernelView]) -> tuple[Eviction, ...]:

@@ -119,12 +119,12 @@ class GreenContext(Parts):
         """Even groups as cuDevSmResourceSplitByCount makes them, or as given; the last also gets the remainder."""
         least, multiple = green_sizes(gpu)
         if self.sms is not None:
-            return _in_a_row(self._given(gpu, streams, least, multiple))
+            return in_a_row(self._given(gpu, streams, least, multiple))
         groups = min(len(streams), gpu.sm_count // least)
         if groups == 0:
             raise wrong(self.name, f"makes no group of {least} SMs on {gpu.name}", "a larger GPU")
         size = gpu.sm_count // groups // multiple * multiple
-        return _in_a_row([size] * (groups - 1) + [gpu.sm_count - size * (groups - 1)])
+        return in_a_row([size] * (groups - 1) + [gpu.sm_count - size * (groups - 1)])
 
     def _given(self, gpu: GPU, streams: Sequence[str], least: int, multiple: int) -> list[int]:
         given = sm_counts(self.name, str(self.sms), gpu, streams)
@@ -247,7 +247,7 @@ class Mig(Parts):
         profiles = mig_profiles(gpu)
         chosen = self._chosen(profiles, streams)
         self._shares = [profiles[name].eighths / 8 for name in chosen]
-        return _in_a_row([profiles[name].sms for name in chosen])
+        return in_a_row([profiles[name].sms for name in chosen])
 
     def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
         """Each instance has its eighths of L2 and DRAM to itself; unused SMs count to the first."""
@@ -331,6 +331,7 @@ class TpcMask(Parts):
         return sets
 
 
-def _in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
+def in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
+    """Parts of so many numbers, one after the other from 0."""
     starts = [sum(counts[:i]) for i in range(len(counts))]
     return [frozenset(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]

@@ -107,7 +107,8 @@ class Maestro(MeasuringPolicy):
         if len(streams) < 2:
             self._epochs.forget()
             return unshared(view)
-        search = self._search(view, len(streams))
+        even = Config(SPATIAL)
+        search = self._searches.setdefault(kinds(view), Search(len(streams), [even, Config(INTRA)], even))
         rates = self._epochs.rates(view)
         if rates is not None:
             search.measured(fsum(rates[kernel.id] / _alone(view, kernel) for kernel in view.kernels), self.eps)
@@ -130,14 +131,6 @@ class Maestro(MeasuringPolicy):
         )
         told = (f"{what} for {counted(count, 'set')} of kernels" for count, what in found if count)
         return (*told, *self._split.notes())
-
-    def _search(self, view: View, streams: int) -> Search:
-        """Measurements of these kernels."""
-        key = kinds(view)
-        if key not in self._searches:
-            even = Config(SPATIAL)
-            self._searches[key] = Search(streams, [even, Config(INTRA)], even)
-        return self._searches[key]
 
     def _grants(self, view: View, config: Config) -> tuple[Grant, ...] | None:
         """The partition of a configuration; None where it cannot be."""

@@ -9,7 +9,7 @@ import inspect
 import pkgutil
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -26,6 +26,12 @@ from gpusim.policies.tools.values import wrong
 
 ENTRY_POINTS = "gpusim.policies"
 POLICY_CLASS = "a subclass of gpusim.policies.interface.Policy"
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+READERS: dict[object, tuple[str, Callable[[str], object]]] = {  # of parameters by type; others are text
+    bool: ("true or false", lambda text: TRUTH[text.lower()]),
+    int: ("integer", whole_number),
+    float: ("number", finite_number),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,17 +127,11 @@ def _policy_class(item: object, place: str) -> type[Policy]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spec:
-    """A policy as text gives it: ``NAME[:key=value,…]``, read once.
+    """A policy as text gives it: ``NAME[:key=value,…]``, read once."""
 
-    Attributes:
-        text: as given.
-        policy: the class that it names.
-        arguments: its parameters.
-    """
-
-    text: str
-    policy: type[Policy]
-    arguments: dict[str, object]
+    text: str  # as given
+    policy: type[Policy]  # the class that it names
+    arguments: dict[str, object]  # its parameters
 
     def make(self) -> Policy:
         """A fresh policy, for one replay.
@@ -215,10 +215,11 @@ def split_file(text: str) -> tuple[str, str]:
 def parameters_of(policy: type[Policy]) -> list[Parameter]:
     """The parameters of a policy with their types and defaults."""
     hints = typing.get_type_hints(policy)
+    given = [field for field in dataclasses.fields(policy) if field.init]
+    defaults = {field.name: "" if field.default is None else str(field.default) for field in given}
     return [
-        Parameter(f.name, _kind(hints[f.name]), "" if f.default is None else str(f.default), f.metadata.get("help", ""))
-        for f in sorted(dataclasses.fields(policy), key=lambda field: bool(field.kw_only))  # those of all such last
-        if f.init
+        Parameter(field.name, _kind(hints[field.name])[0], defaults[field.name], field.metadata.get("help", ""))
+        for field in sorted(given, key=lambda field: bool(field.kw_only))  # those of all such policies last
     ]
 
 
@@ -307,25 +308,15 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
             raise wrong(name, f"gives {key} twice", "each parameter once")
         if not equals or not value:
             raise wrong(name, f"{key} has no value", f"{key}=VALUE")
-        values[key] = _value(known[key], value.strip(), name, key)
+        kind, read = _kind(known[key])
+        try:
+            values[key] = read(value.strip())
+        except (ValueError, KeyError):
+            raise wrong(name, f"{key}={value.strip()} is no {kind}", f"a value of type {kind}") from None
     return values
 
 
-def _value(hint: object, text: str, name: str, key: str) -> object:
-    options = [option for option in typing.get_args(hint) if option is not NoneType] or [hint]
-    kind = options[0]
-    try:
-        if kind is bool:
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-        if kind is int:
-            return whole_number(text)
-        if kind is float:
-            return finite_number(text)
-    except (ValueError, KeyError):
-        raise wrong(name, f"{key}={text} is no {_kind(hint)}", f"a value of type {_kind(hint)}") from None
-    return text
-
-
-def _kind(hint: object) -> str:
-    options = [option for option in typing.get_args(hint) if option is not NoneType] or [hint]
-    return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(options[0], "text")
+def _kind(hint: object) -> tuple[str, Callable[[str], object]]:
+    """What a parameter is, and how its text is read; of one that may be None, what else it is."""
+    kind = next((option for option in typing.get_args(hint) if option is not NoneType), hint)
+    return READERS.get(kind, ("text", str))

@@ -110,9 +110,8 @@ class SMK(Policy):
         evictions = evicted(view, counts, [at <= view.now_us for at in coming])
         self._save(view, evictions)
         wakes = [at for at in (*coming, *self._saving_until_us.values()) if at > view.now_us]
-        return Partition(
-            tuple(self._beside(view, grants, evictions)), tuple(evictions), wake_us=min(wakes, default=None)
-        )
+        beside = self._beside(view, grants, evictions)
+        return Partition(tuple(beside), tuple(evictions), min(wakes, default=None))
 
     def notes(self) -> tuple[str, ...]:
         """How often a kernel waited as no block of it fitted an SM beside the others, and whether counters lacked."""
@@ -165,27 +164,15 @@ def evicted(view: View, counts: Sequence[int], arrived: Sequence[bool]) -> list[
         for i in lacking:
             missing[i] = min(counts[i] - held[i], waiting[i])
             waiting[i] -= missing[i]
-        keep = _kept(held, missing, counts, needs, room, fit)
+        keep = list(held)
+        while not fit([have + lack for have, lack in zip(keep, missing, strict=True)]):
+            above = [i for i, have in enumerate(keep) if have > counts[i]]
+            if not above:
+                break
+            keep[max(above, key=lambda i: (dominant_share(needs[i], room, keep[i]), -i))] -= 1
         found.extend(
             Eviction(kernel.id, sm, have - kept, context_us(kernel, view.gpu))
             for kernel, have, kept in zip(kernels, held, keep, strict=True)
             if kept < have
         )
     return found
-
-
-def _kept(
-    held: Sequence[int],
-    missing: Sequence[int],
-    counts: Sequence[int],
-    needs: Sequence[Resources],
-    room: Resources,
-    fit: Fits,
-) -> list[int]:
-    keep = list(held)
-    while not fit([have + lack for have, lack in zip(keep, missing, strict=True)]):
-        above = [i for i in range(len(keep)) if keep[i] > counts[i]]
-        if not above:
-            break
-        keep[max(above, key=lambda i: (dominant_share(needs[i], room, keep[i]), -i))] -= 1
-    return keep

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Partition, Policy, View, parameter
+from gpusim.policies.limits import in_a_row
 from gpusim.policies.spatial import confined, even_counts, sm_counts, streams_now
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import not_used
@@ -46,8 +47,7 @@ class TpcStealing(Policy):
             if odd is not None:
                 raise wrong(self.name, f"sms={self.sms} cuts a TPC", f"multiples of {gpu.sms_per_tpc} SMs")
             counts = [sms // gpu.sms_per_tpc for sms in asked]
-        ends = [sum(counts[: i + 1]) for i in range(len(counts))]
-        self._owned = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        self._owned = [sorted(part) for part in in_a_row(counts)]
         self._unused = not_used(gpu.sm_count - sum(counts) * gpu.sms_per_tpc, gpu.sm_count)
 
     def partition(self, view: View) -> Partition:

@@ -183,7 +183,7 @@ class WarpedSlicer(Policy):
             return self._sliced(view, list(self._oracle.values()))
         if any(kind(kernel) not in self._profiled and kernel.id not in self._in_vain for kernel in view.kernels):
             return self._sample(view)
-        return self._sliced(view, self._curves(view))
+        return self._as_profiled(view)
 
     def notes(self) -> tuple[str, ...]:
         """How often SMs were split instead of sliced, and why; and whether counters were missing."""
@@ -194,9 +194,9 @@ class WarpedSlicer(Policy):
             *self._split.notes(),
         )
 
-    def _curves(self, view: View) -> list[Curve]:
-        """Profiled samples of each kernel; empty if no SM sampled it."""
-        return [self._profiled.get(kind(kernel), ()) for kernel in view.kernels]
+    def _as_profiled(self, view: View) -> Partition:
+        """Slice by the samples of each kernel; empty if no SM sampled it."""
+        return self._sliced(view, [self._profiled.get(kind(kernel), ()) for kernel in view.kernels])
 
     def _sliced(self, view: View, curves: Sequence[Curve]) -> Partition:
         counts = self._slice(view, curves)
@@ -241,7 +241,7 @@ class WarpedSlicer(Policy):
                         self._profiled[kind(kernel)] = curve
                     else:
                         self._in_vain.add(kernel.id)
-                return self._sliced(view, self._curves(view))
+                return self._as_profiled(view)
             sampling.before = {kernel: list(view.progress(kernel)) for kernel in ids}
             sampling.until_us = view.now_us + sample_us
         grants = [

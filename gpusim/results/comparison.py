@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
-from math import nan
 from typing import TYPE_CHECKING, Any
 
 from gpusim.common.tables import number, picked
@@ -114,20 +113,17 @@ class Comparison:
         """
         import pandas as pd
 
-        rows = []
-        for entry in self.entries:
-            band, reason, _ = entry.how_wrong
-            rows.append(
-                {
-                    "policy": entry.result.policy,
-                    "makespan_us": entry.result.makespan_us,
-                    "speedup": entry.speedup_vs_serial,
-                    **(entry.sharing if self.restart else {}),
-                    "model_error": nan if band is None else band["mape_percent"],
-                    "model_error_reason": reason,
-                }
-            )
-        return pd.DataFrame(rows)
+        rows = [
+            {
+                **picked(entry.result, "policy", "makespan_us"),
+                "speedup": entry.speedup_vs_serial,
+                **(entry.sharing if self.restart else {}),
+                "model_error": entry.how_wrong.percent,
+                "model_error_reason": entry.how_wrong.reason,
+            }
+            for entry in self.entries
+        ]
+        return pd.DataFrame(rows).astype({"model_error": float})
 
     def plot(self) -> Figure:
         """The makespans as bars, with the model's error where it is known: a matplotlib figure."""
@@ -159,10 +155,9 @@ class Comparison:
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         return f"<p>{escape(self.trace.name)} on {escape(self.gpu.name)}</p>{self.table.to_html()}<ul>{notes}</ul>"
 
-    def noted(self, note: str) -> Comparison:
-        """Return a copy with one more note on every result."""
-        entries = (replace(entry, notes=(note, *entry.notes)) for entry in self.entries)
-        return replace(self, entries=tuple(entries))
+    def noted(self, *notes: str) -> Comparison:
+        """Return a copy with more notes on every result."""
+        return replace(self, entries=tuple(replace(one, notes=(*notes, *one.notes)) for one in self.entries))
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -183,8 +178,7 @@ def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[st
     """A policy's result; ``assumed_us``: the span of its makespan where kernels have no counters."""
     result = entry.result
     return {
-        "policy": result.policy,
-        "makespan_us": result.makespan_us,
+        **picked(result, "policy", "makespan_us"),
         "speedup_vs_serial": entry.speedup_vs_serial,
         "gain_us": entry.gain_us,
         **entry.sharing,

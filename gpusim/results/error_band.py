@@ -61,10 +61,6 @@ SHARING = {  # experiment: how its kernels have the GPU
     "sm_curve": "on a part of the SMs",
     "green": "on a part of the SMs",
     "quota": "mixed on an SM",
-    "programs_serial": "in streams",
-    "programs_streams": "in streams",
-    "programs_sm_curve": "on a part of the SMs",
-    "programs_green": "on a part of the SMs",
 }
 TITLES = {  # of the experiments, as people read them
     "modules_serial": "branches one by one",
@@ -85,6 +81,7 @@ OF_PROGRAMS = {  # the experiment of whole programs that shared the GPU as one o
     "sm_curve": "programs_sm_curve",
     "green": "programs_green",
 }
+SHARING |= {of_programs: SHARING[of_calls] for of_calls, of_programs in OF_PROGRAMS.items()}
 FEWEST_KERNELS = 40  # of a stream, from which on it is a whole program: the models that were measured have 48 to 386
 CLASSES = {  # resource that binds a kernel: what was counted of it
     "issue": ("issue_cycles", "alu_cycles", "fma_cycles"),
@@ -117,28 +114,29 @@ class HowWrong(NamedTuple):
     where: str = ""
 
     @property
+    def percent(self) -> float | None:
+        """Mean absolute error; None where it is not known."""
+        return None if self.band is None else self.band["mape_percent"]
+
+    @property
+    def brief(self) -> str:
+        """The error in percent, or why none is known."""
+        return self.reason if self.band is None else f"±{self.band['mape_percent']:.1f} %"
+
+    @property
     def text(self) -> str:
-        """The same in words."""
-        if self.band is None:
-            return self.reason
-        return (
-            f"±{self.band['mape_percent']:.1f} % ({TITLES[self.band['experiment']]}, {self.where.removeprefix('on ')})"
-        )
+        """The same with the experiment and the GPUs that it is of."""
+        of = "" if self.band is None else f" ({TITLES[self.band['experiment']]}, {self.where.removeprefix('on ')})"
+        return self.brief + of
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Properties of the work that decide whether a comparable case was measured.
+    """Properties of the work that decide whether a comparable case was measured."""
 
-    Attributes:
-        call_us: mean time of a library call (an operation), its kernels' recorded durations summed.
-        kinds: what binds its kernels, as `kind_of` says.
-        bound: what binds the kernels that take most of the time.
-    """
-
-    call_us: float
-    kinds: frozenset[str]
-    bound: str = ""
+    call_us: float  # mean time of a library call (an operation), its kernels' recorded durations summed
+    kinds: frozenset[str]  # what binds its kernels, as `kind_of` says
+    bound: str = ""  # what binds the kernels that take most of the time
 
 
 def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], gpu: GPU) -> Calls:
@@ -163,11 +161,8 @@ def kind_of(launch: KernelLaunch, gpu: GPU) -> str:
     mix = launch.mix
     if mix is None or not mix.counts(ALL_COUNTERS):
         return UNCOUNTED
-    cycles = (mix.active_cycles_avg or 0.0) * gpu.sm_count / launch.blocks
-    busy = {
-        name: max(getattr(mix, counter) for counter in counters) / max(cycles, 1e-9)
-        for name, counters in CLASSES.items()
-    }
+    cycles = max((mix.active_cycles_avg or 0.0) * gpu.sm_count / launch.blocks, 1e-9)
+    busy = {name: max(getattr(mix, counter) for counter in counters) / cycles for name, counters in CLASSES.items()}
     busy["l2"] = (mix.l2_busy_us or 0.0) * launch.blocks / launch.duration_us
     dram = (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)
     busy["dram"] = dram * launch.blocks / launch.duration_us / 1e3 / gpu.dram_bandwidth_gb_per_s
@@ -246,7 +241,8 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return _never(f"whole programs {SHARING[experiment]}")
     if measured["model"] != model_identity(gpu, source):
         return HowWrong(None, STALE)
-    work = _calls(result, trace, source)
+    times = Counter(run.operation for run in result.operation_runs)
+    work = calls_of([(op.launches(), times[op.id]) for op in trace.operations() if op.launches()], source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
     if UNCOUNTED in unmeasured:
         return _never(f"kernels without counters {SHARING[experiment]}")
@@ -375,12 +371,6 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
 
 def _ships(gpu: GPU) -> bool:
     return gpu.name in gpu_names() and load_gpu(gpu.name) == gpu
-
-
-def _calls(result: Result, trace: Trace, recorded_on: GPU) -> Calls:
-    times = Counter(run.operation for run in result.operation_runs)
-    made = [(op.launches(), times[op.id]) for op in trace.operations() if op.launches()]
-    return calls_of(made, recorded_on)
 
 
 def _never(why: str) -> HowWrong:

@@ -16,71 +16,37 @@ decomposition is designed here [D].
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
-from operator import sub
 
-from gpusim.results.runs import Replayed, Spans
+import numpy as np
+import numpy.typing as npt
 
-Interval = tuple[float, float]  # start and end, us
+from gpusim.results.runs import Replayed
+
+Times = npt.NDArray[np.float64]  # starts and ends of intervals, us: two rows
+Indices = npt.NDArray[np.int64]
 LaunchKey = tuple[str, str, int, int]  # stream, operation, request and index: the same under every policy
-Stay = tuple[float, float, LaunchKey]  # start and end of blocks on an SM, us, and their launch
 PARTS = ("gaps", "tails", "waiting", "sharing", "rate")
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A launch as it ran: when it had blocks waiting to be placed, and the SMs that ran them."""
-
-    key: LaunchKey
-    start_us: float
-    dispatched_us: float
-    columns: Spans
-
-    @property
-    def whole(self) -> Interval:
-        """From the first to the last of it."""
-        _, _, starts, ends = self.columns
-        return min(self.start_us, min(starts, default=inf)), max(self.dispatched_us, max(ends, default=-inf))
-
-    @property
-    def ran(self) -> Iterable[Interval]:
-        """When it had blocks on the device; of one that had some on all its SMs at some time that is one interval."""
-        _, _, starts, ends = self.columns
-        if starts and max(starts) <= min(ends):
-            return [(min(starts), max(ends))]
-        return zip(starts, ends, strict=True)
-
-
-Episode = Sequence[Launched]
-"""Launches that follow one another without a gap; mostly one, as launches that wait for one another leave gaps."""
 
 
 @dataclass(frozen=True)
 class SMTime:
-    """Time of the SMs of one replay by state. Times are means over the SMs, us, and add up to the makespan.
+    """Time of the SMs of one replay by state. Times are means over the SMs, us, and add up to the makespan."""
 
-    Attributes:
-        gaps_us, tails_us, waiting_us, busy_us: as the module says; busy is sharing and rate together.
-        sms: how many there are.
-        episodes: all launches.
-        sharing: those of which blocks were ever on an SM together with another's.
-    """
-
-    gaps_us: float
+    gaps_us: float  # as the module says, as the next two
     tails_us: float
     waiting_us: float
-    busy_us: float
-    sms: int
-    episodes: Sequence[Episode]
-    sharing: frozenset[LaunchKey]
+    busy_us: float  # sharing and rate together
+    launches: list[LaunchKey]  # all of them
+    on_sm: list[tuple[Times, Indices]]  # of each SM, when it held blocks, by start, and of which of the launches
+    sharing: frozenset[LaunchKey]  # launches of which blocks were ever on an SM together with another's
 
     def busy_with_us(self, launches: frozenset[LaunchKey]) -> float:
         """Time that SMs held blocks of some launches, mean over the SMs."""
-        chosen = ([launch for launch in episode if launch.key in launches] for episode in self.episodes)
-        return fsum(us for some in chosen for us in held_us(some)) / max(1, self.sms)
+        chosen = np.array([key in launches for key in self.launches], dtype=bool)
+        held = (merged(spans[:, chosen[owners]]) for spans, owners in self.on_sm)
+        return fsum(us for one in held for us in lengths(one)) / max(1, len(self.on_sm))
 
 
 def gain_us(serial: SMTime | None, policy: SMTime | None) -> dict[str, float] | None:
@@ -110,128 +76,76 @@ def sm_time(result: Replayed) -> SMTime | None:
     """Return the time of the SMs by state; None where placements were not kept."""
     if result.kernel_runs and not result.placements:
         return None
-    episodes = list(_episodes(result))
-    running_us: list[float] = []
-    placing_us: list[float] = []
-    busy_us: list[float] = []
-    placed_us: list[list[float]] = [[] for _ in range(result.usage.sms)]  # of each SM: with blocks while others wait
-    sharing: set[LaunchKey] = set()
-    for episode in episodes:
-        running = union(interval for launch in episode for interval in launch.ran)
-        placing = common(running, union((launch.start_us, launch.dispatched_us) for launch in episode))
-        running_us += lengths(running)
-        placing_us += lengths(placing)
-        if len(episode) == 1 and not placing:
-            busy_us += held_us(episode)
-            continue
-        for sm, spans in by_sm(episode).items():
-            if len(episode) > 1:
-                sharing |= overlapping(spans)
-            held = merged(spans)
-            busy_us += lengths(held)
-            placed_us[sm] += lengths(common(placing, held))
-    count = max(1, len(placed_us))
-    ran, busy = fsum(running_us), fsum(busy_us) / count
-    waiting = fsum(placing_us) - fsum(map(fsum, placed_us)) / count
+    runs = [result.kernel_runs[row] for row, _ in result.placements.launches]
+    keys = [(run.stream, run.operation, run.request, run.index) for run in runs]
+    on_sm = _on_sm(result)
+    running = union(np.concatenate([np.empty((2, 0)), *(spans for spans, _ in on_sm)], axis=1))
+    placing = common(running, union(np.array([[run.start_us, run.dispatched_us] for run in runs]).reshape(-1, 2).T))
+    sharing: set[int] = set()
+    busy_us, placed_us = list[float](), list[float]()  # of each SM: with blocks, and that while others wait
+    for spans, owners in on_sm:
+        sharing |= overlapping(spans, owners)
+        held = merged(spans)
+        busy_us += lengths(held)
+        placed_us.append(fsum(lengths(common(placing, held))))
+    count = max(1, len(on_sm))
+    ran, busy = fsum(lengths(running)), fsum(busy_us) / count
+    waiting = fsum(lengths(placing)) - fsum(placed_us) / count
     gaps = result.makespan_us - ran
-    return SMTime(gaps, ran - busy - waiting, waiting, busy, len(placed_us), episodes, frozenset(sharing))
+    return SMTime(gaps, ran - busy - waiting, waiting, busy, keys, on_sm, frozenset(keys[at] for at in sharing))
 
 
-def _episodes(result: Replayed) -> Iterator[Episode]:
-    """All launches of a replay, in the order in which they began."""
-    launched = []
-    for row, columns in result.placements.launches:
-        run = result.kernel_runs[row]
-        key = (run.stream, run.operation, run.request, run.index)
-        launched.append(Launched(key, run.start_us, run.dispatched_us, columns))
-    episode: list[Launched] = []
-    latest = -inf
-    for (start, end), launch in sorted(((one.whole, one) for one in launched), key=lambda pair: pair[0]):
-        if start > latest and episode:
-            yield episode
-            episode = []
-        episode.append(launch)
-        latest = max(latest, end)
-    if episode:
-        yield episode
+def _on_sm(result: Replayed) -> list[tuple[Times, Indices]]:
+    """Return the spans of all launches on each SM, by start, and whose each is."""
+    columns = [columns for _, columns in result.placements.launches]
+    sms, starts, ends = (np.concatenate([np.empty(0), *(np.asarray(one[at]) for one in columns)]) for at in (0, 2, 3))
+    owners = np.repeat(np.arange(len(columns)), [len(one[0]) for one in columns])
+    order = np.lexsort((starts, sms))
+    cuts = np.searchsorted(sms[order], np.arange(1, result.usage.sms))
+    parts = np.split(order, cuts) if result.usage.sms else []
+    return [(np.array([starts[part], ends[part]]), owners[part]) for part in parts]
 
 
-def by_sm(launches: Iterable[Launched]) -> Mapping[int, list[Stay]]:
-    """Return the spans of some launches on each SM, by start."""
-    found = defaultdict[int, list[Stay]](list)
-    for launch in launches:
-        sms, _, starts, ends = launch.columns
-        for sm, start, end in zip(sms, starts, ends, strict=True):
-            found[sm].append((start, end, launch.key))
-    for spans in found.values():
-        spans.sort()
-    return found
-
-
-def held_us(launches: Sequence[Launched]) -> Iterable[float]:
-    """Times for which SMs held blocks of some launches, us."""
-    if len(launches) == 1:
-        sms, _, starts, ends = launches[0].columns
-        if len(set(sms)) == len(sms):
-            return map(sub, ends, starts)
-    return [us for spans in by_sm(launches).values() for us in lengths(merged(spans))]
-
-
-def overlapping(spans: Iterable[Stay]) -> set[LaunchKey]:
-    """Return the launches whose spans overlap with those of another launch on an SM; spans by start."""
-    found: set[LaunchKey] = set()
-    present: list[tuple[float, LaunchKey]] = []  # until when
+def overlapping(spans: Times, owners: Indices) -> set[int]:
+    """Return whose spans overlap with another's; spans by start."""
+    starts, ends = spans
+    found: set[int] = set()
+    if not (starts[1:] < np.maximum.accumulate(ends)[:-1]).any():
+        return found
+    present: list[tuple[float, int]] = []  # until when
     last = -inf
-    for start, end, key in spans:
+    for start, end, owner in zip(starts.tolist(), ends.tolist(), owners.tolist(), strict=True):
         present = [span for span in present if span[0] > start] if start < last else []
-        if present and end > start and (others := {other for _, other in present if other != key}):
-            found |= others | {key}
-        present.append((end, key))
-        if end > last:
-            last = end
+        if present and end > start and (others := {other for _, other in present if other != owner}):
+            found |= others | {owner}
+        present.append((end, owner))
+        last = max(last, end)
     return found
 
 
-def union(intervals: Iterable[Interval]) -> list[Interval]:
+def union(intervals: Times) -> Times:
     """The union of some intervals, as disjoint intervals in ascending order."""
-    return merged(sorted(intervals))
+    return merged(intervals[:, intervals[0].argsort()])
 
 
-def merged(spans: Iterable[Interval | Stay]) -> list[Interval]:
-    """The `union` of spans that are sorted by start; the launches of the spans are not looked at."""
-    found: list[Interval] = []
-    first = last = -inf
-    for span in spans:
-        start, end = span[0], span[1]
-        if start > last:
-            if last > first:
-                found.append((first, last))
-            first, last = start, end
-        elif end > last:
-            last = end
-    if last > first:
-        found.append((first, last))
-    return found
+def merged(spans: Times) -> Times:
+    """The `union` of spans that are sorted by start."""
+    starts, last = spans[0], np.maximum.accumulate(spans[1])
+    begins = starts > np.concatenate(([-inf], last))[:-1]
+    ends = np.concatenate((begins[1:], [True]))[: len(starts)]
+    found = np.array([starts[begins], last[ends]])
+    return found[:, found[1] > found[0]]
 
 
-def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
+def common(some: Times, others: Times) -> Times:
     """The intersection of two unions; all three are disjoint intervals in ascending order."""
-    found: list[Interval] = []
-    i = j = 0
-    while i < len(some) and j < len(others):
-        (start, end), (other_start, other_end) = some[i], others[j]
-        if end <= other_end:
-            i += 1
-        else:
-            j += 1
-            end = other_end
-        if other_start > start:
-            start = other_start
-        if end > start:
-            found.append((start, end))
-    return found
+    cuts = np.unique(np.concatenate((some, others), axis=None))
+    inside = [np.searchsorted(of[0], cuts, "right") > np.searchsorted(of[1], cuts, "right") for of in (some, others)]
+    both = np.flatnonzero(inside[0] & inside[1])
+    return np.array([cuts[both], cuts[both + 1]])
 
 
-def lengths(intervals: Iterable[Interval]) -> list[float]:
+def lengths(intervals: Times) -> list[float]:
     """The length of each interval, us."""
-    return [end - start for start, end in intervals]
+    found: list[float] = (intervals[1] - intervals[0]).tolist()
+    return found

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpusim.common.tables import shortened
+import numpy as np
+from numpy.typing import NDArray
+
+from gpusim.common.tables import grouped, shortened
 from gpusim.results.error_band import HowWrong
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, KernelRun, OperationRun
+from gpusim.results.runs import USES, OperationRun
 from gpusim.results.style import (
     COLOURS,
     GREY,
@@ -30,10 +33,8 @@ from gpusim.results.style import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
 IDLE = "#F2F2F2"
 SEVERAL = "#FFFFFF"
@@ -46,15 +47,7 @@ TIME_STEPS = 1600  # columns of the picture of the SMs
 LEAST_SHOWN_PERCENT = 0.2  # of a stack: less cannot be seen
 STEPS_OF_BIN = 8  # into which a bin of use is cut to tell whose warps are on an SM
 MOST_LANES = 12  # rows of that picture for one SM: 1, 2, 3, 4, 6 or 12 streams on it get equal parts
-USE_TITLES = {
-    "registers": "registers",
-    "shared_memory": "shared memory",
-    "threads": "threads",
-    "block_slots": "block slots",
-    "issue_slots": "issue slots",
-    "dram": "DRAM bandwidth",
-    "l2": "L2 bandwidth",
-}
+USE_TITLES = {use: use.replace("_", " ") for use in USES} | {"dram": "DRAM bandwidth", "l2": "L2 bandwidth"}
 NAME_SHARE = 0.4  # of a picture's width that names of policies may take
 ERROR_KNOWN, ERROR_UNKNOWN = "model error measured", "not validated"
 RUNNING, WAITING, IDLE_SM, OTHER = "running", "ready, waiting", "idle SM", "copy or host work"
@@ -123,14 +116,11 @@ def streams_over_time(result: Result, axes: Axes) -> None:
     """
     axis = _time_axis(result)
     position = {run.stream: i for i, run in enumerate(result.stream_runs)}
-    runs: dict[str, list[KernelRun]] = {stream: [] for stream in position}
-    for run in result.kernel_runs:
-        runs[run.stream].append(run)
-    others = _without_kernels(result)
+    runs, others = grouped(result.kernel_runs, lambda run: run.stream), _without_kernels(result)
     for stream, row in position.items():
         colour = stream_colour(row, len(position))
-        waits = [(run.ready_us, run.start_us) for run in runs[stream]]
-        works = [(run.start_us, run.end_us) for run in runs[stream]]
+        waits = [(run.ready_us, run.start_us) for run in runs.get(stream, ())]
+        works = [(run.start_us, run.end_us) for run in runs.get(stream, ())]
         spans = [(op.start_us, op.end_us) for op in others if op.stream == stream]
         _bars(axes, waits, row, 0.2, axis, facecolor=colour, alpha=0.45)
         _bars(axes, works, row, 0.72, axis, facecolor=colour, edgecolor="white", linewidth=0.3)
@@ -184,8 +174,6 @@ def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
         among the streams that have blocks on it at that moment, in the order of the trace; there are as many lanes
         as an equal split needs, at most `MOST_LANES`.
     """
-    import numpy as np
-
     present = _present(result, sms, TIME_STEPS, (result.makespan_us or 1.0) / TIME_STEPS)
     together = present.sum(axis=0, dtype=np.int16)
     lanes = min(MOST_LANES, lcm(*(int(count) for count in np.unique(together) if count > 0)))
@@ -201,8 +189,6 @@ def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
 
 def _present(result: Result, sms: int, steps: int, step_us: float) -> NDArray[np.bool_]:
     """Whether a stream has blocks on an SM in a step of time (stream x SM x step)."""
-    import numpy as np
-
     position = {run.stream: i for i, run in enumerate(result.stream_runs)}
     present = np.zeros((len(position), sms, steps), dtype=bool)
     for placed in result.placements:
@@ -223,8 +209,6 @@ def warps_held(result: Result) -> NDArray[np.float64]:
         and in the last row those that several streams hold there at once: how many are whose is not recorded. A bin in
         which that changes is divided in proportion to time.
     """
-    import numpy as np
-
     percent = _of_use(result, "threads")
     sms, bins = percent.shape
     present = _present(result, sms, bins * STEPS_OF_BIN, result.usage.bin_us / STEPS_OF_BIN)
@@ -245,8 +229,6 @@ def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -
 
 def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
     """Draws the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
-    import numpy as np
-
     sms = held.shape[1]
     share = result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
     means = held.sum(axis=2) * share
@@ -257,8 +239,6 @@ def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> N
 
 
 def _stack(result: Result, parts: NDArray[np.float64], edges: NDArray[np.float64], axes: Axes) -> None:
-    import numpy as np
-
     streams = [run.stream for run in result.stream_runs]
     base = np.zeros(parts.shape[1])
     for i, part in enumerate(parts):
@@ -312,20 +292,14 @@ def use_of_sms(result: Result, use: str, axes: Axes) -> None:
 
 def _of_use(result: Result, use: str) -> NDArray[np.float64]:
     """How much of one of `USES` every SM uses in each bin, % (SM x bin)."""
-    import numpy as np
-
-    of = result.usage
+    of, at = result.usage, USES.index(use)
     if not of.sms * of.bins:
         return np.zeros((1, 1))
-    at, uses = USES.index(use), len(USES)
-    shares = np.frombuffer(of.flat)[: of.bins * of.sms * uses].reshape(of.bins, of.sms, uses)[:, :, at].T
-    return np.ascontiguousarray(shares) * of.scale[at] * 100.0
+    return np.ascontiguousarray(of.table[:, :, at].T) * of.scale[at] * 100.0
 
 
 def _edges(result: Result, bins: int) -> NDArray[np.float64]:
     """Where the bins of use begin and end on the axis of time."""
-    import numpy as np
-
     return np.arange(bins + 1, dtype=np.float64) * (result.usage.bin_us / _time_axis(result).divisor)
 
 
@@ -369,10 +343,10 @@ def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
     divisor, unit = time_unit(max(bar.makespan_us for bar in bars))
     times = [bar.makespan_us / divisor for bar in bars]
     for row, (bar, time) in enumerate(zip(bars, times, strict=True)):
-        end, band = time, bar.how_wrong.band
-        if band is not None:
+        end, percent = time, bar.how_wrong.percent
+        if percent is not None:
             axes.barh(row, time, height=0.62, color=COLOURS[3], label=ERROR_KNOWN)
-            error = time * band["mape_percent"] / 100.0
+            error = time * percent / 100.0
             axes.errorbar(time, row, xerr=error, color="black", capsize=2, linewidth=0.9)
             end += error
         else:
@@ -386,12 +360,6 @@ def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
     axes.set_yticklabels([shortened(in_words(bar.policy), letters) for bar in bars])
     axes.set_xlabel(f"Makespan ({unit})")
     grid(axes, "x")
-
-
-def wrong_by(how_wrong: HowWrong) -> str:
-    """The mean error of such predictions in percent, or why none is known."""
-    band = how_wrong.band
-    return how_wrong.reason if band is None else f"±{band['mape_percent']:.1f} %"
 
 
 # ---- what all pictures share

@@ -6,21 +6,18 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import fsum
+from math import fsum, prod
 from operator import itemgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 USES = ("registers", "shared_memory", "threads", "block_slots", "issue_slots", "dram", "l2")
 BOUND_TITLES = {  # of what binds a kernel, as people read it
-    "issue": "issue slots",
-    "alu": "ALU",
-    "fma": "FMA",
-    "tensor": "tensor cores",
-    "lsu": "LSU",
-    "l1": "L1",
-    "latency": "latency",
-    "l2": "L2",
-    "dram": "DRAM",
-    "unknown": "unknown",
+    **{"issue": "issue slots", "tensor": "tensor cores", "latency": "latency", "unknown": "unknown"},
+    **{name: name.upper() for name in ("alu", "fma", "lsu", "l1", "l2", "dram")},
 }
 LIMITS = (  # to which a policy can hold a kernel
     "SMs",  # only some of them
@@ -201,14 +198,9 @@ class Placements:
         """Of each launch its index among the kernel runs, and where its blocks ran, column by column."""
         for run, (sms, blocks, starts, ends) in self._spans:
             start = self._from_us.get(run)
-            yield (
-                run,
-                (
-                    (sms, blocks, starts, ends)
-                    if start is None
-                    else (sms, blocks, later(starts, start), later(ends, start))
-                ),
-            )
+            if start is not None:
+                starts, ends = later(starts, start), later(ends, start)
+            yield run, (sms, blocks, starts, ends)
 
     def moved(self, sms: Sequence[int], rows: Mapping[int, int]) -> Placements:
         """Return the same placements with other numbers of SMs and rows, given for each old number."""
@@ -265,23 +257,24 @@ class Usage:
     scale: tuple[float, ...]
     unknown: frozenset[str] = frozenset()
 
+    @property
+    def table(self) -> NDArray[np.float64]:
+        """Use by bin, SM and use: ``flat`` in its shape, without the bins that do not count."""
+        import numpy as np
+
+        shape = self.bins, self.sms, len(self.scale)
+        return np.array(self.flat)[: prod(shape)].reshape(shape)
+
     @cached_property
-    def shares(self) -> tuple[tuple[tuple[float, ...], ...], ...]:
+    def shares(self) -> list[list[list[float]]]:
         """For each SM, each bin and each of `USES`, the share of what there is of it that was used.
 
         Registers, shared memory, threads (in warps), block slots and issue slots are those of the SM. For DRAM and L2
         it is the SM's share of the bandwidth that the device sustains times the number of SMs, so that the mean over
         the SMs is the device's.
         """
-        uses = len(self.scale)
-        row = self.sms * uses
-        return tuple(
-            tuple(
-                tuple(x * s for x, s in zip(self.flat[at : at + uses], self.scale, strict=True))
-                for at in range(sm * uses, self.bins * row, row)
-            )
-            for sm in range(self.sms)
-        )
+        found: list[list[list[float]]] = (self.table * self.scale).swapaxes(0, 1).tolist()
+        return found
 
     @staticmethod
     def joined(sms: int, several: Sequence[tuple[Usage, Sequence[int]]]) -> Usage:
@@ -295,19 +288,15 @@ class Usage:
         whole = np.zeros((bins, sms, uses))
         for (usage, numbers), n in zip(several, times, strict=True):
             padded = np.zeros((bins * n, usage.sms, uses))
-            padded[: usage.bins] = np.frombuffer(usage.flat)[: usage.bins * usage.sms * uses].reshape(
-                usage.bins, usage.sms, uses
-            )
+            padded[: usage.bins] = usage.table
             whole[:, list(numbers)] = padded.reshape(bins, n, usage.sms, uses).sum(axis=1)
         unknown = frozenset[str]().union(*(usage.unknown for usage, _ in several))
         return Usage(widest.bin_us, sms, bins, array("d", whole.tobytes()), widest.scale, unknown)
 
     def of_device(self, use: str) -> list[float]:
         """For each bin the share of one of `USES` that was used, mean over the SMs."""
-        at, uses = USES.index(use), len(self.scale)
-        row = self.sms * uses
-        of_all = (self.flat[b * row + at : (b + 1) * row : uses] for b in range(self.bins))
-        return [fsum(one) * self.scale[at] / self.sms for one in of_all]
+        at = USES.index(use)
+        return [fsum(one) * self.scale[at] / self.sms for one in self.table[:, :, at].tolist()]
 
     def totals(self) -> list[float]:
         """For each of `USES` the sum of its shares over all SMs and bins."""

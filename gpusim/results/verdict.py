@@ -127,8 +127,7 @@ def _bound(comparison: Comparison) -> str:
 
 def _error(*entries: Entry) -> float:
     """The model's errors of some predictions as one share of a makespan; 0 where none is known."""
-    bands = (entry.how_wrong.band for entry in entries)
-    return hypot(*(band["mape_percent"] / 100.0 for band in bands if band is not None))
+    return hypot(*((entry.how_wrong.percent or 0.0) / 100.0 for entry in entries))
 
 
 def _name(entry: Entry) -> str:

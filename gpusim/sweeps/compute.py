@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
@@ -89,7 +89,7 @@ def compute(task: Task) -> Outcome:
     try:
         if policy_source(task.policy) != task.source:
             return failed("the policy's code is not what it was when the sweep began; expected the same for all points")
-        return _outcome(_on(task.trace, task.device, task.gpu), task)
+        return _outcome(task)
     except (Exception, SystemExit) as error:  # a defect of a policy or of ours costs this point and not the sweep
         return failed(error)
 
@@ -114,20 +114,11 @@ def policy_source(text: str) -> str:
     return fingerprint.sources(code.module) if code.module else fingerprint.files([code.file])
 
 
-class _OnGPU:
-    """A trace on a GPU, with its workloads and the session that replays them."""
-
-    def __init__(self, trace: Trace, session: Session) -> None:
-        self.session = session
-        self.workload = lru_cache(PARTS)(partial(workload, trace))
-
-
 @lru_cache(maxsize=KEPT)
-def _on(trace: Packed, device: GPU, gpu: GPU) -> _OnGPU:
-    """Return a trace on a GPU. The kernels are fitted on the GPU of the recording."""
-    if gpu == device:
-        return _OnGPU(_unpacked(trace), Session(device, device))
-    return _OnGPU(_unpacked(trace), _on(trace, device, device).session.on(gpu))
+def _on(trace: Packed, device: GPU, gpu: GPU) -> tuple[Session, Callable[[WorkloadKind, tuple[str, ...]], Trace]]:
+    """Return a session of a trace on a GPU, and its workloads. The kernels are fitted on the GPU of the recording."""
+    session = Session(device, device) if gpu == device else _on(trace, device, device)[0].on(gpu)
+    return session, lru_cache(PARTS)(partial(workload, _unpacked(trace)))
 
 
 @lru_cache(maxsize=KEPT)
@@ -135,14 +126,14 @@ def _unpacked(trace: Packed) -> Trace:
     return parse_trace(zlib.decompress(trace.content))
 
 
-def _outcome(on: _OnGPU, task: Task) -> Outcome:
-    trace, session = on.workload(task.kind, task.names), on.session.seeded(task.seed)
+def _outcome(task: Task) -> Outcome:
+    fitted, workload_of = _on(task.trace, task.device, task.gpu)
+    trace, session = workload_of(task.kind, task.names), fitted.seeded(task.seed)
     result = session.replay(trace, task.policy, keep=KEEP)
     shared: Mapping[str, float | None] = dict.fromkeys(SHARING)
     if task.restart:
         shared = sharing(normalised_progress(session.replay(trace, task.policy, restart=True, keep=())))
     gained, used = result.metrics["speedup"], utilisation(result)
-    band = error_band(result, trace, task.gpu, task.device).band
-    error = None if band is None else band["mape_percent"]
+    error = error_band(result, trace, task.gpu, task.device).percent
     figures = result.makespan_us, gained, largest_slowdown(result), *shared.values(), *used.values(), error
     return Outcome(figures, result.division)

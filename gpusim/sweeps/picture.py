@@ -22,15 +22,7 @@ from gpusim.results.style import (
     style,
 )
 from gpusim.sweeps.run import Swept
-from gpusim.sweeps.summary import (
-    SweptRow,
-    against,
-    grouped,
-    mean_and_interval,
-    policy_summaries,
-    rows,
-    values,
-)
+from gpusim.sweeps.summary import SweptRow, against, grouped, mean_and_interval, policy_summaries, rows, values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +129,7 @@ def _draw_merits(axes: Axes, several: Sequence[SweptRow], figure: str, pareto: d
         row, found = names.index(str(policy)), values(of, figure)
         axes.plot(found, [row] * len(found), "|", color=COLOURS[3], markersize=5, label="one point")
         mean, half = mean_and_interval(found)
-        axes.errorbar([mean], [row], xerr=half, fmt="none", ecolor="black", elinewidth=0.9, capsize=1.5)
+        axes.errorbar([mean], [row], xerr=half or 0.0, fmt="none", ecolor="black", elinewidth=0.9, capsize=1.5)
         filled = pareto[str(policy)]
         axes.plot([mean], [row], "D", color="black", markerfacecolor="black" if filled else "white", markersize=4,
                   label="mean, Pareto-optimal" if filled else "mean, dominated")  # fmt: skip

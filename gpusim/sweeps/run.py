@@ -21,9 +21,8 @@ from gpusim.io.importing import no_trace
 from gpusim.policies.registry import policy_from
 from gpusim.sweeps.compute import Outcome, Task, compute, failed, model_version, packed
 from gpusim.sweeps.experiment import Experiment, Source, load_experiment
-from gpusim.sweeps.resume import computed
 from gpusim.sweeps.table import Label, Table, TableRow
-from gpusim.sweeps.workers import Executors, local
+from gpusim.sweeps.workers import Executors, computed, local
 from gpusim.sweeps.workload import workloads
 from gpusim.trace.file import load_trace
 
@@ -78,9 +77,8 @@ def points(experiment: Experiment) -> tuple[Point, ...]:
     Raises:
         InputError: there are none, or more than `MAX_POINTS`.
     """
-    every = (point for source in experiment.sources for point in _points_of(experiment, source))
     found: dict[tuple[tuple[Label, ...], str], Point] = {}
-    for point in every:
+    for point in (point for source in experiment.sources for point in _points_of(experiment, source)):
         found[point.labels, point.identity] = point
         if len(found) > MAX_POINTS:
             raise InputError(experiment.path, "", f"has more than {MAX_POINTS:,} points", "several experiments")
@@ -182,9 +180,8 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         except InputError as error:
             yield from _impossible(experiment, source, gpu, changes, error)
             continue
-        first = Task(
-            "", model_version(), content, experiment.workload, (), device, varied, "", "", 0, experiment.restart
-        )
+        what = content, experiment.workload, (), device, varied
+        first = Task("", model_version(), *what, "", "", 0, experiment.restart)
         for names in parts:
             yield from _points(experiment, source.label, replace(first, names=names))
 
@@ -194,11 +191,11 @@ def _impossible(
 ) -> Iterator[Point]:
     """Return the points of a trace that are invalid on this GPU; without a known GPU, on the GPU of the trace."""
     problem = str(InputError(source.label, error.place, error.problem, error.expected))
-    values: list[Label] = [
-        "" if gpu is None else amount(gpu, name, changes.get(name, "x1")) for name in experiment.varied
-    ]
+    of_gpu: list[Label] = [""] * (1 + len(experiment.varied))
+    if gpu is not None:
+        of_gpu = [gpu.name, *(amount(gpu, name, changes.get(name, "x1")) for name in experiment.varied)]
     for policy, seed in product(experiment.policies, experiment.seeds):
-        labels = (source.label, "", "" if gpu is None else gpu.name, *values, policy.label, seed)
+        labels = (source.label, "", *of_gpu, policy.label, seed)
         yield Point(labels, fingerprint.data([*labels, *changes.items(), problem]), None, problem)
 
 

@@ -8,6 +8,7 @@ from math import exp, fsum, log, sqrt
 from statistics import NormalDist, stdev
 from typing import NamedTuple
 
+from gpusim.common import tables
 from gpusim.results.metrics import geometric_mean
 from gpusim.sweeps.compute import ERROR, FIGURES
 from gpusim.sweeps.run import Swept, label_names
@@ -95,8 +96,7 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
 def speedup_interval(of: Sequence[SweptRow]) -> tuple[float, float] | None:
     """95 % interval of the geometric mean speedup over serial, each point paired with its own serial."""
     logs = [log(value) for value in values(of, "speedup_vs_serial") if value > 0.0]
-    half = _half_interval(logs)
-    middle = fsum(logs) / max(1, len(logs))
+    middle, half = mean_and_interval(logs)
     return None if half is None else (exp(middle - half), exp(middle + half))
 
 
@@ -111,7 +111,7 @@ def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> t
         for row in of
         if (mine := row.figures[merit(restart)]) and (its := theirs.get(_of_policy(row))) is not None and its > 0.0
     ]
-    return fsum(leads) / max(1, len(leads)), _half_interval(leads)
+    return mean_and_interval(leads)
 
 
 def model_error(of: Sequence[SweptRow]) -> float | None:
@@ -128,21 +128,15 @@ def against(several: Sequence[SweptRow], quantity: str, fixed: Mapping[str, Labe
     return {value: geometric_mean(values(of, "speedup_vs_serial")) for (value,), of in by_value}
 
 
-def mean_and_interval(sample: Sequence[float]) -> tuple[float, float]:
-    """The mean of some values, and half of its 95 % interval; 0 of fewer than `FEWEST`."""
-    return fsum(sample) / max(1, len(sample)), _half_interval(sample) or 0.0
+def mean_and_interval(sample: Sequence[float]) -> tuple[float, float | None]:
+    """The mean of some values, and half of its 95 % interval by Student's t; None of fewer than `FEWEST`."""
+    mean, several = fsum(sample) / max(1, len(sample)), len(sample) >= FEWEST
+    return mean, student_t(len(sample) - 1) * stdev(sample) / sqrt(len(sample)) if several else None
 
 
 def _of_policy(row: SweptRow) -> tuple[Label, ...]:
     """All labels of a point but the policy."""
     return tuple(label for name, label in row.labels.items() if name != "policy")
-
-
-def _half_interval(sample: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of a mean by Student's t; None of fewer than `FEWEST` values."""
-    if len(sample) < FEWEST:
-        return None
-    return student_t(len(sample) - 1) * stdev(sample) / sqrt(len(sample))
 
 
 def student_t(freedom: int) -> float:
@@ -199,10 +193,7 @@ def merits(of: Sequence[SweptRow], restart: bool) -> tuple[float, float]:
 
 def grouped(several: Iterable[SweptRow], names: Sequence[str]) -> dict[tuple[Label, ...], list[SweptRow]]:
     """Groups rows that agree in some labels, in the order of the first row of each group."""
-    found: dict[tuple[Label, ...], list[SweptRow]] = {}
-    for row in several:
-        found.setdefault(tuple(row.labels[name] for name in names), []).append(row)
-    return found
+    return tables.grouped(several, lambda row: tuple(row.labels[name] for name in names))
 
 
 def without_effect(swept: Swept) -> list[str]:

@@ -234,12 +234,11 @@ def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]
     found = []
     for n, row in enumerate(rows, first):
         try:
-            found.append(
-                _known_row(path, f"{what} {n}", {name: _cell(name, cell, number) for name, cell in row.items()})
-            )
-        except (TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
+            cells = {name: _cell(name, cell, number) for name, cell in row.items()}
+            found.append(_known_row(path, f"{what} {n}", cells))
+        except InputError:
+            raise
+        except (TypeError, ValueError):
             raise InputError(path, f"{what} {n}", "is no row of a sweep", UNEDITED) from None
     return found
 
@@ -247,11 +246,9 @@ def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]
 def _cell(name: str, cell: object, number: Kind) -> Cell:
     if cell is None or cell == "":
         return ""
-    if name in TEXTS and isinstance(cell, str):
-        return cell
-    if name not in TEXTS and isinstance(cell, number):
-        return float(str(cell))
-    raise TypeError(f"{name} is of another type")
+    if not isinstance(cell, str if name in TEXTS else number):
+        raise TypeError(f"{name} is of another type")
+    return str(cell) if name in TEXTS else float(str(cell))
 
 
 # ---- Parquet

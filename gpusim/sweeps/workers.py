@@ -12,23 +12,17 @@ import re
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-)
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from multiprocessing import Pipe, current_process, get_context
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, quote
+from gpusim.common.progress import tracked
 
 Executors = Callable[[], Executor]
 """Starts an executor; called again where the one before has broken."""
@@ -74,6 +68,29 @@ def answers(
             yield lost[0], _once_more(lost[0], compute, executors)
         elif lost:
             yield from answers(lost, compute, executors, width // 2)
+
+
+def computed(
+    wanted: Mapping[str, T],
+    found: Mapping[str, R],
+    compute: Callable[[T], R],
+    executors: Executors,
+    width: int,
+    doing: str = "replaying",
+) -> Generator[tuple[str, R | Exception]]:
+    """Compute the wanted tasks, by identity, that are not found yet; yield each with its answer, or what was raised.
+
+    An identity is a hash of everything that can change the answer to a task. ``doing`` names the work in progress
+    messages. The other arguments are those of `answers`.
+    """
+    missing = [(identity, task) for identity, task in wanted.items() if identity not in found]
+    with closing(answers(missing, partial(_of_pair, compute), executors, width)) as coming:
+        for (identity, _), answer in tracked(coming, len(missing), doing):
+            yield identity, answer
+
+
+def _of_pair(compute: Callable[[T], R], pair: tuple[str, T]) -> R:
+    return compute(pair[1])
 
 
 def _once_more(task: T, compute: Callable[[T], R], executors: Executors) -> R | Exception:

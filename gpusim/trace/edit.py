@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
 from typing import Any
@@ -130,6 +130,12 @@ def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], op
         stream.model_copy(update=dict(settings.get(program_of[stream.name], {}))) for stream in trace.streams
     )
     return _checked(trace.model_copy(update={"version": 2, "streams": streams, "programs": trace.programs}))
+
+
+def with_operations(trace: Trace, change: Callable[[Operation], Operation]) -> Trace:
+    """Return the trace with each operation as a function makes it."""
+    streams = [one.model_copy(update={"operations": tuple(map(change, one.operations))}) for one in trace.streams]
+    return trace.model_copy(update={"streams": tuple(streams)})
 
 
 def _checked(trace: Trace) -> Trace:
