@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike
-from typing import Literal
+from typing import Literal, get_args
 
 from gpusim.calibrate.assumptions import WORDS, extremes
 from gpusim.calibrate.assumptions import Assumption as Assumption
@@ -161,8 +161,9 @@ class Session:
 
         Raises:
             InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
-                for ever, programs that cannot restart.
+                for ever, programs that cannot restart, ``restart`` or ``keep`` of another type.
         """
+        _require_wanted(restart, keep)
         asked, trace = spec_of(policy) if isinstance(policy, str) else policy, trace_of(trace)
         made = asked.make() if isinstance(asked, Spec) else asked
         traced = self._traced(trace)
@@ -208,6 +209,7 @@ class Session:
         Raises:
             InputError: as `replay`.
         """
+        _require_wanted(restart, keep)
         trace = trace_of(trace)
         specs = self._checked(trace, policies)
         step("fitting kernels to their recording")
@@ -461,6 +463,15 @@ class Session:
                 counted = f"{estimated} of {len(launches)} kernels have no counters"
                 notes.append(f"{counted}: their times on {gpu.name} are estimated")
         return tuple(notes)
+
+
+def _require_wanted(restart: object, keep: object) -> None:
+    """Refuse what does not say whether programs restart, or what a result holds."""
+    if not isinstance(restart, bool):
+        raise InputError(None, "restart", f"is {quote(restart)}", "True or False")
+    known = get_args(Keep)
+    if isinstance(keep, str) or not isinstance(keep, Collection) or not all(one in known for one in keep):
+        raise InputError(None, "keep", f"is {quote(keep)}", f"a list of some of {', '.join(known)}")
 
 
 def _score(shared: tuple[Session, Trace, str], policy: str) -> float:

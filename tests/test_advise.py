@@ -14,11 +14,12 @@ from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
 import gpusim
+import gpusim.choose.advise as advise_module
 from gpusim import InputError, Program, Trace, cli, load_gpu
 from gpusim.choose.advice_page import print_advice, slowdowns
-from gpusim.choose.advise import Advice, Target, advise, target_of
+from gpusim.choose.advise import OBJECTIVES, Advice, Objective, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
-from gpusim.choose.settings import divisions, settings
+from gpusim.choose.settings import Setting, divisions, settings
 from gpusim.commands.arguments import REQUESTS, arrivals
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
@@ -156,6 +157,12 @@ def test_a_target_leaves_out_what_misses_it() -> None:
     assert held.best.stp <= free.choices[0].stp
 
 
+def test_a_setting_that_misses_a_target_is_no_tie() -> None:
+    advice = advised(two(first_blocks=3, second_blocks=4), targets=["b=x1.5"], objective="stp")
+    missed = [one for one in advice.choices if not advice.meets(one)]
+    assert missed and not any(advice.ties(one) for one in missed) and advice.ties(advice.best)
+
+
 def test_a_target_that_nothing_keeps_names_the_closest() -> None:
     with pytest.raises(InputError, match=r"no setting keeps a=x1e-06; expected a=x1 or more, as") as caught:
         advised(two(), targets=[Target("a", slowdown=1e-6)])
@@ -252,6 +259,11 @@ def test_profiles_are_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(json.loads(printed.out)["best"]["slowdown"]) == {"pre", "dec"} and "have no counters" in printed.err
     (tmp_path / "other.json").write_text("{}")
     assert cli.main(["advise", files[0], str(tmp_path / "other.json")]) == 2
+    (tmp_path / "chakra.json").write_text('{"schema": "1.0", "nodes": [], "start_ts": 1}')
+    capsys.readouterr()
+    for command in ("advise", "replay", "explain"):
+        assert cli.main([command, str(tmp_path / "chakra.json")]) == 2
+        assert "is an execution trace of PyTorch (Chakra)" in capsys.readouterr().err
 
 
 def test_advise_is_public() -> None:
@@ -298,6 +310,25 @@ def test_random_arrivals_have_a_confidence_interval() -> None:
     assert advice == advised(two(4, 4, arrivals=arrivals), ways=ways), "the seeds are the same"
 
 
+def test_arrivals_of_other_seeds_are_worked_out_once_for_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Trace] = []
+    monkeypatch.setattr(advise_module, "_other_seeds", lambda trace: made.append(trace) or iter([trace, trace]))
+    ways = [Setting("streams", f"way {n}", "leftover") for n in range(3)]
+    advice = advised(two(arrivals=PoissonArrivals(rate_per_s=1000.0, count=5, seed=0)), ways=ways)
+    assert len(advice.choices) == 3 and len(made) == 3, "as estimated, and as the two extremes of uncounted kernels"
+    assert advice.best.interval_us == {"a": 0.0, "b": 0.0}, "all three seeds are one here"
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("of", [{}, {"arrivals": TimesArrivals(times_us=[0.0, 30.0])}])
+def test_the_cost_of_a_setting_is_that_of_its_choice(objective: Objective, of: dict[str, Any]) -> None:
+    trace, session = two(first_blocks=3, second_blocks=4, second_us=25.0, **of), Session(tiny())
+    shared = advise_module._Shared(trace, session, advise_module._alone_us(trace, session))
+    for way in settings(session.gpu, ["a", "b"]):
+        cost = advise_module._cost((shared, objective), way)
+        assert cost == advise_module._choice(shared, way).cost(objective), way
+
+
 def test_half_of_an_interval_is_students() -> None:
     """Of 1, 2 and 3: deviation 1, 4.303 over the root of 3."""
     assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
@@ -308,6 +339,23 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
     print_advice(advised(two(arrivals=TimesArrivals(times_us=times)), targets=["a=12us"]))
     said = capsys.readouterr().out
     assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, 83 % of it" in said
+    assert "b: no arrivals, so it runs once" in said and "b: p50" not in said
+
+
+def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_advice(advised(two()))
+    table, legend = capsys.readouterr().out.split("\nmodel error: ")
+    assert all(marker in table for marker in ("?", "wrong", "pareto"))
+    assert "  ?: not validated, because of: nothing measured on tiny" in legend
+    assert "  wrong: measured, and the model failed" in legend and "; pareto: no other" in legend
+    way = [Setting("streams", "equal priority", "leftover")]
+    print_advice(advised(two(), ways=way))
+    assert "wrong" not in capsys.readouterr().out, "only what the table has"
+
+
+def test_profile_ids_of_mig_are_said_to_be_unchecked() -> None:
+    found = [one.paste[0] for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "MIG"]
+    assert found and all("-C  # ids of the manual, checked on no GPU" in line for line in found)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from gpusim.choose.bound import Bounds
 from gpusim.choose.chosen import ChosenError, chosen_error
 from gpusim.choose.judge import MOST_ORDERS, ORDERS, Judge, started
 from gpusim.choose.plan import Plan, as_steps, launch_order
-from gpusim.choose.report import as_json
+from gpusim.choose.report import as_json, print_selection
 from gpusim.choose.search import select, work_of
 from gpusim.session import Session
 
@@ -62,18 +62,24 @@ def test_the_printed_order_is_the_order_of_launch() -> None:
     assert [step["operation"] for step in as_steps(work, plan)] == launch_order(work, plan)
 
 
-def test_a_gain_below_the_error_of_choices_is_a_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gain_below_the_error_of_choices_is_a_tie(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = trace(stream("x", choosing("c", A_OR_B)), stream("y", choosing("d", A_OR_B)))
     free = select(made, GPU)
     assert free.error is None and not free.tie and free.best == free.found
     assert free.plain is not None and free.gain == pytest.approx(100.0 * (19.0 / 12.0 - 1.0))
-    for most, tie in ((50.0, False), (60.0, True)):
-        error = ChosenError(plans=3, bias=1.0, size=2.0, most=most)
+    for most, tie, bias, words in ((50.0, False, 1.0, "1.0 points less"), (60.0, True, -1.0, "1.0 points more")):
+        error = ChosenError(plans=3, bias=bias, size=2.0, most=most)
         monkeypatch.setattr(search, "chosen_error", lambda gpu, us, kind, error=error: error)
         chosen = select(made, GPU)
         assert chosen.tie == tie
         assert chosen.best == (chosen.plain if tie else chosen.found)
         assert as_json(chosen)["verdict"] == ("tie" if tie else "gain")
+        print_selection(chosen)
+        said = capsys.readouterr().out
+        assert f"{'tie' if tie else 'gain'}: the best plan found is predicted to gain +58.3 % over plain" in said
+        assert f"gained {words} than predicted on the mean, at most {most:.1f} less" in said
 
 
 def test_the_error_of_chosen_plans_is_of_what_they_gained_less() -> None:

@@ -9,7 +9,17 @@ import pytest
 
 from experiments.control_worth import plans
 from experiments.control_worth.plans import HERE, NOTHING, known, line_of, read, session_on
-from experiments.control_worth.report import WORSE, Row, choices, holm, interval, most_frequent, recommended, sign_flip
+from experiments.control_worth.report import (
+    WORSE,
+    Row,
+    choices,
+    holm,
+    interval,
+    most_frequent,
+    recommended,
+    sign_flip,
+    significant,
+)
 from experiments.control_worth.run import STUDY
 from experiments.plans import condensed, makespans_us
 
@@ -48,6 +58,18 @@ def test_a_mean_far_from_zero_is_seldom_by_chance() -> None:
     assert sign_flip([1.0, -1.0, 2.0, -2.0]) == pytest.approx(1.0)
     low, high = interval([1.0, 2.0, 3.0, 4.0])
     assert 1.0 <= low < 2.5 < high <= 4.0
+
+
+def test_a_level_that_chance_explains_ties_with_plain_streams() -> None:
+    names = [f"m{n}" for n in range(12)]
+    sure = [row("algorithms", "best", 2.0, 3.0, name) for name in names]
+    chance = [row("order", "best", 2.0, (-1.0) ** n, name) for n, name in enumerate(names)]
+    rest = [row(level, "best", 2.0, 0.0, "m0") for level in ("priorities", "masks", "all")]
+    said = significant([*sure, *chance, *rest])
+    assert said.startswith("Only the mean of algorithms (p 0.0") and "the other levels tie" in said
+    assert significant([*chance, *rest, row("algorithms", "best", 2.0, 0.0)]).endswith(
+        "all levels tie with plain streams."
+    )
 
 
 def test_a_rate_that_none_of_sixteen_cases_show() -> None:

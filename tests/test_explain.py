@@ -116,6 +116,7 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     assert cli.main(["explain", str(profile(tmp_path / "p.json")), "--no-cache"]) == 0
     said = capsys.readouterr().out
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
+    assert "\n?: the kernel never ran by itself" in said
     assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
 
 
@@ -139,6 +140,12 @@ def test_kernels_that_never_ran_by_themselves_have_no_known_slowdown(
     said = capsys.readouterr().out
     assert "none of these kernels also ran by itself, so how much overlapping slowed them is unknown" in said
     assert "0 of them" not in said
+
+
+def test_several_profiles_are_replayed_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(write(tmp_path / f"{name}.json", [kineto_kernel(name, 0, 50)])) for name in ("a", "b")]
+    assert cli.main(["explain", *paths, "--gpu", "h200", "--no-cache"]) == 0
+    assert "a+b on h200: 2 kernels in 2 streams" in capsys.readouterr().out
 
 
 def test_a_profile_without_overlaps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

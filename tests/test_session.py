@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,22 @@ def test_a_result_holds_what_was_asked_for() -> None:
         == usual.makespan_us
         == max(session.stream_ends_us(made, "leftover").values())
     )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"restart": "x"}, "restart: is 'x'; expected True or False"),
+        ({"keep": 5}, "keep: is 5; expected a list of some of placements, residents, serial"),
+        ({"keep": "serial"}, "keep: is 'serial'; expected a list of some of placements, residents, serial"),
+        ({"keep": ["rows"]}, "keep: is ['rows']; expected a list of some of placements, residents, serial"),
+    ],
+)
+def test_what_a_result_cannot_hold(wrong: dict[str, Any], said: str) -> None:
+    session, made = Session(tiny()), two()
+    for replayed in (session.replay, session.compare):
+        with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+            replayed(made, "leftover", **wrong)
 
 
 def test_more_traces_than_are_remembered() -> None:

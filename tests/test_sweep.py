@@ -686,7 +686,8 @@ def test_a_sweep_shows_parameters_errors_and_speedups_against_quantities(tmp_pat
         *("gpu", "sm_count", "policy", "objective", "points", "speedup", "slowdown", "behind", "best"),
         *("fastest", "model", "error", "Pareto-optimal"),
     ]
-    assert {line[1] for line in lines[2:6]} == {"15", "30"} and all("unknown" in line for line in lines[2:6])
+    assert {line[1] for line in lines[2:6]} == {"15", "30"} and all("validated" in line for line in lines[2:6])
+    assert lines[6][:2] == ["not", "validated:"]
     assert [line[3] for line in lines[2:6] if line[2] == "warped-slicer"] == ["stp"] * 2
     (title,) = (at for at, line in enumerate(lines) if line[:4] == ["Speedup", "over", "serial", "against"])
     assert [line[:2] for line in lines[title + 3 :]] == [["k40c", "15"], ["k40c", "30"]]

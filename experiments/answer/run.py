@@ -67,6 +67,7 @@ def short() -> str:
     (control,), (plans,) = CONTROL.read(), PLANS.read()
     numbers, recommended = control_report.page(control), plans_report.choice_means(plans_report.recommended(plans))
     streams = {batch: streams_gain(plans, batch) for batch in (128, 16)}
+    modules = sum(map(len, streams.values()))
     seen, _, _ = CASES.read()
     better = sum(cases_report.faster(case)["streams"] for case in seen if case.gpu == "h200")
     lines = [
@@ -80,12 +81,13 @@ def short() -> str:
         "**Control adds little.** The model's choices were measured on an H100, over plain streams. Priorities gain "
         f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, disjoint SMs "
         f"{numbers['masks_gain']:+.1f} %, and algorithms {numbers['algorithms_gain']:+.1f} %. Quotas on an SM, which "
-        f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %.",
+        f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %. {numbers['significant']}",
         "**A plan's predicted gain is too good.** Of the plans measured on an H200 the ones predicted best gain "
         f"{recommended['chosen_measured']:+.1f} % over plain streams, where {recommended['chosen_predicted']:+.1f} % "
-        "were predicted. `gpusim select` recommends only what gains more than its error: "
-        f"{recommended['recommended_measured']:+.1f} % on the mean, {recommended['recommended_worst']:+.1f} % at "
-        "worst.",
+        "were predicted. So `gpusim select` recommends only a plan whose predicted gain exceeds the error of such "
+        f"plans: {recommended['recommended']} of {modules}, and plain streams for the others. With these as 0, that "
+        f"gains {recommended['recommended_measured']:+.1f} % on the mean, {recommended['recommended_worst']:+.1f} % at "
+        f"worst, and takes {recommended['recommended_regret']:.1f} % longer than the best plan measured.",
         "**Algorithms that complement one another do not pay.** "
         f"{better} of {evidence.cases('h200')['any algorithms']} such pairs on an H200 are predicted to beat the "
         "fastest algorithms in two streams. If PRECOMP_GEMM is the fastest for both convolutions of Table 1, as the "

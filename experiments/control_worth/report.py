@@ -27,6 +27,8 @@ KINDS = ("modules, batch 128", "modules, batch 16", "pairs of programs", "networ
 SEED, RESAMPLES = 1, 4000
 TAIL = 0.025
 HALVINGS = 40
+CHANCE = 0.05  # below which a gain is significant
+REGRET_PERCENT = 1.5  # asked for, of what `gpusim select` recommends
 WORSE = -1.0  # percent, below which a plan counts as worse than plain streams
 
 
@@ -151,12 +153,26 @@ def most_frequent(seen: int, of: int) -> float:
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
+def chances(rows: Sequence[Row]) -> dict[str, float]:
+    """How likely a mean gain so far from 0 is by chance, for each level, corrected for their number."""
+    found = [[one.measured for one in choices(rows, level)] for level in MEASURED_LEVELS]
+    return dict(zip(MEASURED_LEVELS, holm([sign_flip(gains) for gains in found]), strict=True))
+
+
+def significant(rows: Sequence[Row]) -> str:
+    """Sentence on the levels whose mean gain is significant."""
+    sure = {level: p for level, p in chances(rows).items() if p < CHANCE}
+    named = " and ".join(f"of {level} (p {p:.3f})" for level, p in sure.items())
+    if not sure:
+        return "No mean is significant after Holm's correction: all levels tie with plain streams."
+    return f"Only the mean {named} is significant after Holm's correction; the other levels tie with plain streams."
+
+
 def level_table(rows: Sequence[Row]) -> str:
     """What each level gains, over all workloads that have it."""
-    made = {level: choices(rows, level) for level in MEASURED_LEVELS}
-    sure = holm([sign_flip([one.measured for one in found]) for found in made.values()])
     cells = []
-    for (level, found), p in zip(made.items(), sure, strict=True):
+    for level, p in chances(rows).items():
+        found = choices(rows, level)
         measured = [one.measured for one in found]
         plans = [row for row in rows if row.level == level]
         errors = [row.predicted_gain - row.measured_gain for row in plans]
@@ -339,6 +355,9 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "taken_worse": sum(one.gains[1] < WORSE for one in found),
         "rate_most": 100.0 * most_frequent(sum(one.gains[1] < WORSE for one in found), len(found)),
         "taken_regret": mean([one.regret for one in found]),
+        "asked_regret": REGRET_PERCENT,
+        "met_regret": "met" if mean([one.regret for one in found]) <= REGRET_PERCENT else "missed",
+        "significant": significant(rows),
         "worse": sum(one.row.measured_gain < WORSE for one in found),
         **_order_numbers(rows),
         **{f"{level}_gain": mean([one.measured for one in choices(rows, level)]) for level in MEASURED_LEVELS},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 MARKERS = dict(zip(get_args(Mechanism), "Xo^sDPv", strict=True))
 FIRST_SHOWN = 12  # rows of the table
+UNMEASURED, WRONG = "?", "wrong"  # instead of a model error
+SHOWN_REASONS = 3  # why errors are not known, the most frequent
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
 
 
@@ -68,6 +73,20 @@ def print_advice(advice: Advice) -> None:
     columns += [Column("targets")] * bool(advice.targets) + [Column("notes")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
     print_left_out(len(advice.choices) - len(_shown(advice)))
+    for line in _legend(_shown(advice)):
+        print_line(line)
+
+
+def _legend(shown: Sequence[Choice]) -> list[str]:
+    """What the columns and markers of the table mean."""
+    reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
+    named = [re.sub(r"^not validated(:| for) ", "", reason) for reason, _ in reasons.most_common(SHOWN_REASONS)]
+    unmeasured = "; ".join(named + ["…"] * (len(reasons) > SHOWN_REASONS))
+    lines = ["model error: mean error of the model on measured co-runs of the kind"]
+    lines += [f"  {UNMEASURED}: not validated, because of: {unmeasured}"] * bool(reasons)
+    lines += [f"  {WRONG}: measured, and the model failed: never recommended"] * any(one.refuted for one in shown)
+    best = f"tie: within {100 * TIE:.0f} % of the best, which the model cannot tell apart"
+    return [*lines, f"{best}; pareto: no other slows one program less and none more"]
 
 
 def _sentence(best: Choice) -> str:
@@ -107,7 +126,7 @@ def _reasons(advice: Advice) -> list[str]:
         behind = (other - mine) / abs(mine) if mine else 0.0
         other_way = competitor.setting
         if behind <= TIE:
-            lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, of which this asks less")
+            lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, and this is the simpler one to set up")
         else:
             worse = f"closest: {other_way}, {100 * behind:.1f} % worse"
             lines.append(f"{worse}; an error of the model of that much would change the answer")
@@ -121,6 +140,8 @@ def _served(advice: Advice) -> list[str]:
         interval = best.interval_us.get(name, 0.0)
         spread = f" (p95 ± {number(interval)}, 95 % confidence over {SEEDS} seeds)" if interval else ""
         lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} µs" for percent, us in of.items()) + spread)
+    once = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
+    lines += [f"{name}: no arrivals, so it runs once, from the start; later requests run without it" for name in once]
     for target in advice.targets:
         over = target.over(best)
         doubt = ""
@@ -138,14 +159,20 @@ def _shown(advice: Advice) -> list[Choice]:
 
 
 def _cells(advice: Advice, one: Choice) -> list[str]:
-    error = "wrong" if one.refuted else "?" if one.how_wrong.band is None else one.how_wrong.brief
     said = ["best"] if one is advice.best else ["tie"] if advice.ties(one) else []
     said += ["pareto"] * (one in advice.pareto)
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
     cells += ["-" if one.stp is None else f"{one.stp:.2f}"]
-    cells += [f"x{value:.2f}" for value in one.slowdown.values()] + [error]
+    cells += [f"x{value:.2f}" for value in one.slowdown.values()] + [_error(one)]
     cells += ["held" if advice.meets(one) else "missed"] * bool(advice.targets)
     return [*cells, ", ".join(said)]
+
+
+def _error(one: Choice) -> str:
+    if one.refuted:
+        return WRONG
+    band = one.how_wrong.band
+    return UNMEASURED if band is None else f"±{band['mape_percent']:.1f} %"
 
 
 def slowdowns(advice: Advice) -> Figure:

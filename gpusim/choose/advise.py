@@ -9,14 +9,14 @@ asks least of whoever sets it is recommended [D].
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum, inf, sqrt
 from os import PathLike
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.cores import in_order
@@ -42,10 +42,13 @@ Objective = Literal["makespan", "stp", "antt"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.03  # of two settings of the same programs, relative: least regret on the H200 pairs of experiments/advise [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
+TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
+S = TypeVar("S")
+R = TypeVar("R")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
 
@@ -86,7 +89,7 @@ def target_of(text: str) -> Target:
     found = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)(us|ms|s)", value)
     number = float(found[1] or found[2]) if found else 0.0
     if not (name and found and number > 0.0):
-        raise InputError(None, "--slo", f"is {quote(text)}", "PROGRAM=x1.2 or PROGRAM=5ms")
+        raise InputError(None, "--slo", f"is {quote(text)}", TARGETS)
     if found[1]:
         return Target(name, slowdown=number)
     return Target(name, latency_us=number * MICROSECONDS[found[3]])
@@ -164,8 +167,9 @@ class Advice:
         return all(target.over(choice) <= 1.0 for target in self.targets)
 
     def ties(self, choice: Choice) -> bool:
-        """Whether the model cannot tell a choice from the best one."""
-        return _ties(choice.cost(self.objective), self.choices[0].cost(self.objective))
+        """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
+        known = self.meets(choice) and not choice.refuted
+        return known and _ties(choice.cost(self.objective), self.choices[0].cost(self.objective))
 
     @cached_property
     def pareto(self) -> tuple[Choice, ...]:
@@ -253,36 +257,37 @@ def advise(
     chosen: Objective = objective or ("stp" if wanted else "makespan")
     step("fitting kernels to their recording")
     alone = _alone_us(trace, session)
-    if _has_arrivals(trace):
+    if _with_arrivals(trace):
         for problem in _not_served(trace, alone):
             raise InputError(None, "--arrivals", problem, "fewer requests")
         if objective == "stp":
-            raise InputError(None, "objective", "stp is of programs that restart", "no arrivals, antt or makespan")
+            problem = "stp is of programs that restart, which those with arrivals do not"
+            raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
         chosen = objective or "antt"
     compared = settings(session.gpu, names) if ways is None else ways
     if not (isinstance(compared, list | tuple) and all(isinstance(one, Setting) for one in compared)):
         raise InputError(None, "ways", f"is {quote(compared)}", "a list of gpusim.choose.settings.Setting")
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
-    choices = list(_replayed((trace, session, alone), compared, jobs, step))
+    choices = list(_replayed(_choice, _Shared(trace, session, alone), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices)
     return replace(advice, assumption=_assumption(advice, session, jobs, step))
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
-    spans, winners = [advice.best.makespan_us], dict[Assumption, str]()
+    best, objective = advice.best, advice.objective
+    spans, winners = [best.makespan_us], dict[Assumption, str]()
+    ways = [choice.setting for choice in advice.choices if not choice.refuted]
     for assumption, other in session.extremes(advice.trace).items():
-        ways = [choice.setting for choice in advice.choices]
-        found = list(_replayed((other, session, _alone_us(other, session)), ways, jobs, step))
-        least = min((one for one in found if not one.refuted), key=lambda one: one.cost(advice.objective))
-        same = next(one for one in found if one.setting == advice.best.setting)
-        tied = _ties(same.cost(advice.objective), least.cost(advice.objective))
-        winners[assumption] = str((advice.best if tied else least).setting)
-        spans.append(same.makespan_us)
+        shared = _Shared(other, session, _alone_us(other, session))
+        costs = list(_replayed(_cost, (shared, objective), ways, jobs, step))
+        mine, least = costs[ways.index(best.setting)], min(costs)
+        winners[assumption] = str(best.setting if _ties(mine, least) else ways[costs.index(least)])
+        spans.append(mine if objective == "makespan" else _choice(shared, best.setting).makespan_us)
     if not winners:
         return ""
-    return warning(advice.trace, str(advice.best.setting), (min(spans), max(spans)), winners)
+    return warning(advice.trace, str(best.setting), (min(spans), max(spans)), winners)
 
 
 def _together(programs: Sequence[AnyTrace]) -> Trace:
@@ -300,8 +305,8 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
     return merge(traces, names, "+".join(names)[:200])
 
 
-def _has_arrivals(trace: Trace) -> bool:
-    return any(program.arrivals is not None for program in trace.programs)
+def _with_arrivals(trace: Trace) -> list[str]:
+    return [program.name for program in trace.programs if program.arrivals is not None]
 
 
 def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
@@ -323,7 +328,7 @@ def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
 
 def growing_queues(trace: Trace, session: Session) -> list[str]:
     """Sentences on programs whose requests come faster than the GPU can serve, so that latency has no steady value."""
-    return list(_not_served(trace, _alone_us(trace, session))) if _has_arrivals(trace) else []
+    return list(_not_served(trace, _alone_us(trace, session))) if _with_arrivals(trace) else []
 
 
 def _interval_us(arrivals: Arrivals | None) -> float:
@@ -338,28 +343,45 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 # ---- replays
 
 
-Shared = tuple[Trace, Session, Mapping[str, float]]
-"""Input of all settings: the programs, a session, and the isolated time of a pass of each (us)."""
+@dataclass(frozen=True)
+class _Shared:
+    """Shared input of all settings.
+
+    Attributes:
+        trace: the programs.
+        session: where they are replayed.
+        alone_us: isolated time of a pass of each, us.
+    """
+
+    trace: Trace
+    session: Session
+    alone_us: Mapping[str, float]
+
+    @cached_property
+    def seeds(self) -> list[Trace]:
+        """The trace with other random arrivals, made once: a session knows a trace by its object."""
+        return list(_other_seeds(self.trace))
 
 
-def _replayed(shared: Shared, ways: Sequence[Setting], jobs: int | None, step: Step) -> Iterator[Choice]:
+def _replayed(
+    replay: Callable[[S, Setting], R], shared: S, ways: Sequence[Setting], jobs: int | None, step: Step
+) -> Iterator[R]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
-    for at, found in enumerate(in_order(_choice, shared, ways, jobs), 1):
+    for at, found in enumerate(in_order(replay, shared, ways, jobs), 1):
         step(f"{at} of {len(ways)} settings replayed")
         yield found
 
 
-def _choice(shared: Shared, way: Setting) -> Choice:
+def _choice(shared: _Shared, way: Setting) -> Choice:
     """Result of a setting."""
-    trace, session, alone_us = shared
-    trace = way.of(trace)
+    trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)
     shares: dict[str, Any] = dict.fromkeys(SHARING)
     makespan_us = once.makespan_us
     served = _Served()
-    if _has_arrivals(trace):
-        served = _served(trace, session, way, once)
+    if _with_arrivals(trace):
+        served = _served(shared, way, once)
         slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
         latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
         shares["antt"] = fmean(slowdown.values())
@@ -385,9 +407,23 @@ def _choice(shared: Shared, way: Setting) -> Choice:
         bound_us=_bound_us(once),
         how_wrong=band,
         refuted=spec_of(way.policy).policy.refuted,
-        percentiles_us=served.percentiles_us,
+        percentiles_us={name: served.percentiles_us[name] for name in _with_arrivals(trace)},
         interval_us=served.interval_us,
     )
+
+
+def _cost(shared: tuple[_Shared, Objective], way: Setting) -> float:
+    """`Choice.cost` of a setting, without the replays that it does not need."""
+    programs, objective = shared
+    if way.mechanism == "in turn" or _with_arrivals(programs.trace):
+        return _choice(programs, way).cost(objective)
+    trace, session = way.of(programs.trace), programs.session
+    if objective == "makespan":
+        return session.makespan_us(trace, way.policy)
+    with suppress(Starved):
+        found = sharing(normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
+        return -found["stp"] if objective == "stp" else found["antt"]
+    return inf
 
 
 @dataclass(frozen=True)
@@ -400,9 +436,9 @@ class _Served:
     interval_us: Mapping[str, float] = field(default_factory=dict)
 
 
-def _served(trace: Trace, session: Session, way: Setting, once: Result) -> _Served:
+def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
     """Latencies of requests over the seeds of random arrivals."""
-    runs = [once, *(session.replay(other, way.policy, keep=()) for other in _other_seeds(trace))]
+    runs = [once, *(shared.session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
     found = [
         {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)
         for one in runs

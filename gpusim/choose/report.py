@@ -220,12 +220,13 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     if plain is None:
         return [f"model error: {_co_run_error(selection, result).text}"]
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
-    gain = f"the best plan found gains {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} µs)"
+    gain = f"the best plan found is predicted to gain {selection.gain:+.1f} % over {over}"
+    gain += f" ({number(plain.expected_us)} µs)"
     if error is None:
         return [f"{gain}; no chosen plan was measured on {where}; model error of co-runs nobody chose: "
                 f"{_co_run_error(selection, result).text}"]  # fmt: skip
-    sure = f"{error.plans} chosen plans measured on {where} gained {error.bias:.1f} points less than predicted on the "
-    sure += f"mean, {error.most:.1f} at most"
+    sure = f"{error.plans} chosen plans measured on {where} gained {abs(error.bias):.1f} points "
+    sure += f"{'more' if error.bias < 0.0 else 'less'} than predicted on the mean, at most {error.most:.1f} less"
     if selection.tie:
         instead = over if best is plain else f"{over} with other algorithms, {gain_percent(plain, best):+.1f} %"
         return [f"tie: {gain}, no more than the error of such choices ({sure}); recommended is {instead}"]

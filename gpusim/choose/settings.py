@@ -128,7 +128,7 @@ def _mig(programs: Sequence[str], profiles: tuple[str, ...]) -> Setting:
     text = "+".join(profiles)
     ids = ",".join(str(MIG_PROFILE_IDS[name]) for name in profiles)
     paste = (
-        f"nvidia-smi mig -cgi {ids} -C",
+        f"nvidia-smi mig -cgi {ids} -C  # ids of the manual, checked on no GPU: compare nvidia-smi mig -lgip",
         *(f"{name}: instance {p}" for p, name in zip(profiles, programs, strict=True)),
     )
     return Setting("MIG", text, f"mig:by=program,slices={text}", paste)

@@ -85,14 +85,14 @@ def read_profile(path: str) -> gpusim.Trace:
     Raises:
         InputError: the file is wrong.
     """
-    from gpusim.io.importing import profile_format
+    from gpusim.io.importing import no_trace, profile_format
 
     try:
         return gpusim.load_trace(path)
-    except InputError:
+    except InputError as error:
         kind = profile_format(path)
         if kind is None:
-            raise
+            raise no_trace(path, error) from None
     imported = gpusim.import_profile(path, kind)
     for remark in imported.remarks:
         print(f"{path}: {remark}", file=sys.stderr)
@@ -150,7 +150,8 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.path is None and error.place.startswith(("streams[", "programs[", "device")):  # what the trace says
+        of_trace = error.place.startswith(("streams[", "programs[", "device", "trace"))
+        if error.path is None and of_trace:
             raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None
         raise
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpusim
-from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, trace_and_session
+from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, read_profile, trace_and_session
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 15
 NAME_WIDTH = 60
 SHOWN_CAUSES = 2
+UNKNOWN, SLOWED = "?", 3  # instead of a slowdown, and the column of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "traces",
         nargs="+",
         metavar="TRACE",
-        help="a trace of several streams, or several traces, which run side by side; or a profile of PyTorch or nsys, "
-        "whose kernels are explained as they overlapped when recorded",
+        help="a trace of several streams, or several traces or profiles, which run side by side; or one profile of "
+        "PyTorch or nsys, whose kernels are explained as they overlapped when recorded",
     )
     gpu_arguments(parser)
     json_flag(parser)
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
 
     if len(args.traces) == 1 and _is_profile(args.traces[0]):
         return _explain_profile(args)
-    with named_steps() as step, trace_and_session(args, args.traces) as (trace, session):
+    with named_steps() as step, trace_and_session(args, args.traces, read=read_profile) as (trace, session):
         found = explain(trace, session, step=step)
     if args.json:
         print_json(as_json(found))
@@ -139,7 +140,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
                 text,
                 str(len(of)),
                 number(fsum(one.kernel.took_us for one in of)),
-                f"{fsum(slowed) / len(slowed):.2f}x" if slowed else "?",
+                f"{fsum(slowed) / len(slowed):.2f}x" if slowed else UNKNOWN,
                 BOUND_TITLES.get(most, most),
                 of[0].beside[0] if of[0].beside else "",
             )
@@ -147,6 +148,9 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     columns = [Column("kernel", narrow="cut"), *numbers("launches", "took µs", "slowed")]
     columns += [Column("contend for"), Column("beside", narrow="cut")]
     print_table(columns, rows, "Kernels that overlapped, as recorded")
+    print_left_out(len(groups) - len(rows))
+    if any(row[SLOWED] == UNKNOWN for row in rows):
+        print_line(f"{UNKNOWN}: the kernel never ran by itself, so its isolated time is unknown")
 
 
 def _print(found: Explanation) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
-from gpusim.common.tables import Column, number, numbers, print_json, print_left_out, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_left_out, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,6 +136,8 @@ def _print(swept: Swept) -> None:
     summaries = policy_summaries(swept)
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
+        if any(one.model_error_percent is None for one in summaries[:MOST_ROWS]):
+            print_line("not validated: some points are like no measured co-run; `gpusim replay` says why of each")
         print_left_out(len(summaries) - MOST_ROWS)
     for quantity in swept.experiment.varied:
         table = _speedup_table(swept, quantity)
@@ -185,7 +187,7 @@ def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[lis
         given = [*(f"{one.values[name]:,}" for name in varied), name, *(parameters.get(key, "") for key in keys)]
         interval = [number(bound, 3) for bound in one.speedup_interval or ()]
         shared = [number(value, 3) for value in (one.stp, one.fairness) if value is not None]
-        error = "unknown" if one.model_error_percent is None else f"±{number(one.model_error_percent)} %"
+        error = "not validated" if one.model_error_percent is None else f"±{number(one.model_error_percent)} %"
         mine = [
             f"{one.points:,}",
             f"{number(one.speedup, 3)}x",

@@ -6,6 +6,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -181,9 +182,8 @@ def detect(path: Path) -> str:
     if not text:
         raise InputError(path, "", "is empty", source.A_PROFILE)
     if text[:1] in (b"{", b"["):
-        for words, what, expected in _WITHOUT_LAUNCHES:
-            if all(word in text for word in words):
-                raise InputError(path, "", what, expected)
+        if without := _without_launches(path, text):
+            raise without
         if re.match(rb'\{\s*"version"', text) and b'"streams"' in text:
             raise InputError(path, "", "is a trace already", source.A_PROFILE)
         if xprof.is_json(text):
@@ -191,6 +191,14 @@ def detect(path: Path) -> str:
         plain = not any(word in text for word in _KINETO_WORDS)
         return "nvprof" if plain and _NVPROF_CATEGORY.search(text) else "kineto"
     return _detect_table(path, text)
+
+
+def _without_launches(path: Path, text: bytes) -> InputError | None:
+    """What to tell of a file that describes work without the launches of its kernels; None of any other."""
+    for words, what, expected in _WITHOUT_LAUNCHES:
+        if all(word in text for word in words):
+            return InputError(path, "", what, expected)
+    return None
 
 
 def profile_format(path: str | Path) -> str | None:
@@ -209,6 +217,8 @@ def no_trace(path: str | Path, error: InputError) -> InputError:
     """Return what to tell of a file that is no trace: of a profile how to import it, else the error of reading it."""
     kind = profile_format(path)
     if kind is None:
+        with suppress(InputError):  # it cannot be read
+            return _without_launches(Path(path), _text(source.head(Path(path)))) or error
         return error
     expected = f"a trace, which `gpusim import {path} -o TRACE.json.gz` makes of it"
     return InputError(Path(path), "", f"is a profile ({kind}), not a trace", expected)
