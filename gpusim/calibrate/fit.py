@@ -358,6 +358,7 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, foot: Footprint, residents: 
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
         passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept,
         touched=touched,
+        code=fetch_stall_share(mix),
     )
 
 

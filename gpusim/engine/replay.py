@@ -189,6 +189,7 @@ class _Replay:
             gpu_of,
             "residents" in keep,
             self._pass_views,
+            [next(i for i, one in enumerate(trace.programs) if name in one.streams) for name in names],
         )
         self.work_from: dict[int, list[float]] = {}  # by the position of a stream, once a policy has asked
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream

@@ -18,6 +18,7 @@ MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken 
 LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
+CODE_LATENCY = 4.0  # of instructions that caches have lost, over that as recorded ([V] experiments/neighbours, code.csv)
 MISS_QUEUE = 3.0  # how much longer, relative, DRAM takes where it is as busy as it can be [D] (experiments/neighbours)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
@@ -47,6 +48,7 @@ class MemoryWait(NamedTuple):
         misses: share of its reads that DRAM served: as counted, but no more than its own data replace in L2.
         passing: bytes that DRAM moves in its recorded time, if others keep it busy.
         touched: bytes that it reads and writes itself.
+        code: share of its recorded time, in which its warps wait for instructions and constants.
     """
 
     share: float = 0.0
@@ -54,6 +56,7 @@ class MemoryWait(NamedTuple):
     misses: float = 0.0
     passing: float = 0.0
     touched: float = 0.0
+    code: float = 0.0
 
 
 def lost_share(touched: float) -> float:
@@ -61,17 +64,21 @@ def lost_share(touched: float) -> float:
     return 0.0 if touched < 1.0 else touched - 1.0 if touched < 2.0 else 1.0
 
 
-def wait_slowdown(dram: float, l2: float, own_dram: float, wait: Sequence[float], at: int = 0) -> float:
+def wait_slowdown(
+    dram: float, l2: float, own_dram: float, wait: Sequence[float], code_lost: float = 0.0, at: int = 0
+) -> float:
     """Factor by which other kernels lengthen a kernel's time, because its reads take longer.
 
     Reads from L2 and from DRAM take longer the busier these are. What others move from or to DRAM also replaces what
-    L2 held for the kernel: DRAM then serves reads that L2 served in the recording.
+    L2 held for the kernel: DRAM then serves reads that L2 served in the recording. So it serves instructions and
+    constants, where other code ran since the kernel came last.
 
     Args:
         dram: share of the time in which others keep DRAM busy, 0 to 1.
         l2: the same of L2.
         own_dram: share of the time in which the kernel itself keeps DRAM busy.
         wait: a `MemoryWait`.
+        code_lost: share of its code that the caches have lost, 0 to 1.
         at: where it begins in ``wait``; the core keeps those of all launches in one table.
     """
     share = wait[at]
@@ -85,7 +92,7 @@ def wait_slowdown(dram: float, l2: float, own_dram: float, wait: Sequence[float]
     together = 1.0 + MISS_QUEUE * (own_dram + dram) * (own_dram + dram)
     before = 1.0 - recorded + recorded * MISS_LATENCY * alone
     now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + misses * MISS_LATENCY * together
-    longer = share * (now / before - 1.0)
+    longer = share * (now / before - 1.0) + wait[at + 5] * code_lost * (CODE_LATENCY * together - 1.0)
     return math.sqrt(1.0 + longer * (2.0 * serial + longer))
 
 
