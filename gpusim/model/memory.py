@@ -18,7 +18,7 @@ MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken 
 LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
-CODE_LATENCY = 4.0  # of instructions that caches have lost, over that as recorded ([V] experiments/neighbours, code.csv)
+CODE_LATENCY = 4.0  # of code that caches have lost, over that as recorded [D] (experiments/neighbours, code.csv)
 MISS_QUEUE = 3.0  # how much longer, relative, DRAM takes where it is as busy as it can be [D] (experiments/neighbours)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
