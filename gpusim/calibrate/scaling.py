@@ -98,7 +98,7 @@ def _changed(model: KernelModel, load: float, turn: float, gpu: GPU) -> KernelMo
     residents = model.resident_share * model.most_resident
     changed = replace(
         model,
-        load=MemoryLoad(model.load.dram * load, model.load.l2 * load, model.load.hits),
+        load=model.load._replace(dram=model.load.dram * load, l2=model.load.l2 * load),
         demand=_with_turns(model.demand, turn, residents),
         dram_share_us=0.0,  # the slowdown that comes with the load is all that holds it back alone
         l2_share_us=0.0,
