@@ -18,7 +18,6 @@ from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import WarpDemand, competing_warps, latency_beside
 from gpusim.model.kernel import KernelModel
-from gpusim.model.memory import MemoryLoad
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
 LOADS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 2.0, 3.0)  # factors tried on the load of L2 and DRAM

@@ -13,7 +13,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import demand_elsewhere
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
-from gpusim.model.memory import MemoryLoad
 from gpusim.model.occupancy import waves
 from gpusim.trace.kernels import KernelLaunch
 

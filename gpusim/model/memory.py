@@ -4,8 +4,8 @@ This file holds each formula once. The fit, the views of policies and the plain 
 the compiled core (`gpusim.engine.compiled`), for which ``memory.pxd`` holds the types.
 
 DRAM at load rho lengthens a kernel's time by (1 + a rho^2 + rho^4)^(1/4). Its queues are felt the earlier, the more
-reads and writes alternate: `felt_early` gives a. L2 at load lambda lengthens it by (1 + lambda^8)^(1/8): it is felt when
-it is full [D]. Only multiplications and square roots occur, and the result is the same to the bit on every machine.
+reads and writes alternate: `felt_early` gives a. L2 at load lambda lengthens it by (1 + lambda^8)^(1/8): it is felt
+when it is full [D]. Only multiplications and square roots occur, so every machine gives the same bits.
 """
 
 from __future__ import annotations
