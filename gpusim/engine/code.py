@@ -12,14 +12,17 @@ from gpusim.model.memory import lost_share
 class CachedCode:
     """Tells of each kernel that starts how much of its code the caches have lost since its name came last.
 
-    Kernels with code that its own program lacks take its place in the caches of the SMs. All data that was moved since
-    then takes its place in L2. What a program's own kernels replace, a recording already holds.
+    Any other kernel takes its place in the caches of the SMs on which it runs. Kernels with code that its own program
+    lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. What a
+    program's own kernels replace there, a recording already holds.
 
     Args:
         gpu: the GPU.
+        apart: whether programs run on SMs of their own.
     """
 
-    def __init__(self, gpu: GPU) -> None:
+    def __init__(self, gpu: GPU, apart: bool) -> None:
+        self._apart = apart
         self._kept_us = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes) / gpu.model.dram_sustained_gb_per_s / 1e3
         self._moved = 0.0  # by DRAM, over what L2 keeps
         self._count = 0  # kernels that came
@@ -37,11 +40,14 @@ class CachedCode:
         self._moved += model.blocks * model.dram_share_us / self._kept_us
         self._came[model.name] = self._count
         self._came.move_to_end(model.name)
+        own.pop(model.name, None)  # so that the latest is at the end
         own[model.name] = self._count, self._moved
         return lost
 
     def _other_code_since(self, at: int, own: dict[str, tuple[int, float]]) -> bool:
-        """Whether a kernel came that a program lacks."""
+        """Whether a kernel came that a program lacks, and one on the program's SMs."""
+        if self._apart and next(reversed(own.values()))[0] == at:
+            return False
         for name in reversed(self._came):
             if self._came[name] <= at:
                 return False
