@@ -5,8 +5,9 @@ A name only recognises the same kernel again. What a kernel does is never read f
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -19,6 +20,7 @@ from gpusim.model.occupancy import most_resident, occupancy
 from gpusim.trace.kernels import Mix
 
 Kind = tuple[Any, ...]
+Grid = tuple[int, int, int]
 
 SAME_WORK = 2.0  # ratio of the times of two launches' blocks up to which their blocks do the same work [D]
 WORK = (  # fields of a mix that are work of a block
@@ -94,13 +96,11 @@ class Run:
     def distance(self, other: Run) -> tuple[bool, float, int]:
         """How far another launch of the same kernel is from this one; the nearest lends its counters.
 
-        Launches with the same grid come first, those nearest in duration before others. Then come those that are
+        Launches with the same grid come first, those nearest in time before others. Then come those that are
         nearest in blocks and in the time of a block, by the sum of both ratios. Ties go to the nearest in order.
         """
-        apart = abs(self.number - other.number)
-        if other.work.grid == self.work.grid:
-            return False, _ratio(self.duration_us, other.duration_us), apart
-        return True, _ratio(self.blocks, other.blocks) + _ratio(self.block_us, other.block_us), apart
+        ratios = _ratio(self.blocks, other.blocks) + _ratio(self.block_us, other.block_us)
+        return other.work.grid != self.work.grid, ratios, abs(self.number - other.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +129,41 @@ def borrow(activities: Sequence[Activity], counted: Mapping[int, Mix], gpu: GPU)
     runs = [
         Run(n, one.work, one.duration_us, gpu)
         for n, one in enumerate(activities)
-        if isinstance(one.work, KernelRun) and one.duration_us > 0.0
+        if isinstance(one.work, KernelRun) and one.duration_us > 0.0 and min(*one.work.grid, *one.work.block) > 0
     ]
-    lenders: dict[Kind, list[Run]] = defaultdict(list)
-    for run in runs:
-        if run.number in counted:
-            lenders[run.kind].append(run)
+    lenders: dict[Kind, dict[Grid, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in sorted((run for run in runs if run.number in counted), key=_time_and_order):
+        lenders[run.kind][run.work.grid].append(run)
     same, other = dict[int, Mix](), dict[int, Mix]()
     for run in runs:
         if run.number in counted or run.kind not in lenders:
             continue
-        lender = min(lenders[run.kind], key=run.distance)
+        grids = lenders[run.kind]
+        offers = [grids[run.work.grid]] if run.work.grid in grids else grids.values()
+        lender = min((one for offer in offers for one in _nearest(run, offer)), key=run.distance)
         mix = counted[lender.number]
         if lender.work.grid == run.work.grid:
             same[run.number] = _of_same_grid(mix, run, lender)
         else:
             other[run.number] = _of_other_grid(mix, run, lender)
     return Borrowed(same, other)
+
+
+def _time_and_order(run: Run) -> tuple[float, int]:
+    return run.block_us, run.number
+
+
+def _nearest(run: Run, lenders: Sequence[Run]) -> Iterator[Run]:
+    """Those of one grid that may be nearest to a launch: in time, and among equal times in order.
+
+    Args:
+        run: without counters.
+        lenders: launches with equal grids, by their time and order.
+    """
+    at = bisect_left(lenders, run.block_us, key=lambda one: one.block_us)
+    for us in {one.block_us: None for one in lenders[max(0, at - 1) : at + 1]}:
+        found = bisect_left(lenders, (us, run.number), key=_time_and_order)
+        yield from lenders[max(0, found - 1) : found + 1]
 
 
 def _ratio(one: float, other: float) -> float:
@@ -174,7 +192,9 @@ def _of_other_grid(mix: Mix, run: Run, lender: Run) -> Mix:
     factors["active_cycles_avg"] = longer * run.busy_sms / lender.busy_sms
     factors["achieved_warps_per_sm"] = run.most_resident / lender.most_resident
     known = {name: getattr(mix, name) for name in factors}
-    update = {name: trimmed(known[name] * factor) for name, factor in factors.items() if known[name] is not None}
+    update: dict[str, Any] = {
+        name: trimmed(known[name] * by) for name, by in factors.items() if known[name] is not None
+    }
     update |= dict.fromkeys(OF_THE_GRID)
     if mix.cluster is not None and any(n % size for n, size in zip(run.work.grid, mix.cluster, strict=True)):
         update["cluster"] = None
