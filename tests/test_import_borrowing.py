@@ -26,8 +26,9 @@ FILL = 8 * H200.sm_count  # blocks of 256 threads that an H200 holds at once
 MIX = Mix(
     issue_cycles=400.0, alu_cycles=80.0, fma_cycles=90.0, tensor_cycles=0.0, lsu_cycles=50.0, l1_cycles=60.0,
     l2_bytes=9e3, l2_read_bytes=6e3, l2_write_bytes=3e3, l2_busy_us=0.001, dram_read_bytes=5e3, dram_write_bytes=2e3,
-    l1_hit_percent=20.0, l2_hit_percent=30.0, achieved_warps_per_sm=40.0, active_cycles_min=15e3, active_cycles_avg=16e3,
-    active_cycles_max=17e3, cluster=(2, 1, 1), stalls=WarpStalls(selected=1.0, not_selected=0.5, long_scoreboard=9.0),
+    l1_hit_percent=20.0, l2_hit_percent=30.0, achieved_warps_per_sm=40.0, active_cycles_min=15e3,
+    active_cycles_avg=16e3, active_cycles_max=17e3, cluster=(2, 1, 1),
+    stalls=WarpStalls(selected=1.0, not_selected=0.5, long_scoreboard=9.0),
 )  # fmt: skip
 
 
@@ -135,7 +136,7 @@ def profile(folder: Path) -> Trace:
     h200 = {"id": 0, "name": "NVIDIA H200", "numSms": 132, "totalGlobalMem": 141 * 10**9}
     launched = (("gemm", 264), ("gemm", 264), ("gemm", 528), ("strange", 264))
     events = [
-        kernel(name, 100 * n, 10.0 * blocks / 264, order=n, grid=[blocks, 1, 1])
+        kernel(name, 100 * n, 10.0 + 5.0 * (blocks > 264), order=n, grid=[blocks, 1, 1])
         for n, (name, blocks) in enumerate(launched)
     ]
     counters = written(folder / "counters.csv", raw_page([{"Kernel Name": "gemm"}, {"Kernel Name": "unseen"}]))
@@ -155,7 +156,8 @@ def test_the_import_borrows_and_says_so(tmp_path: Path) -> None:
     assert launches[2].mix.dram_read_bytes == 10_000.0
     assert "2 of 4 kernels got counters from counters.csv; 2 have none" in trace.notes
     assert (
-        "Of the kernels that got none, 1 have an estimate from a launch of the same kernel with another" in trace.notes
+        "Of the kernels that got none, 1 have an estimate from a launch of the same kernel with another grid."
+        in trace.notes
     )
     assert "1 of 4 kernels have no counters" in trace.notes
 
