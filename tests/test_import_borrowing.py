@@ -11,6 +11,8 @@ from profiles import written
 from test_import_kineto import kernel, write
 from test_import_ncu import raw_page
 
+from gpusim.calibrate.assumptions import warning
+from gpusim.calibrate.fit import anchored
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.borrowing import borrow
 from gpusim.io.importing import import_profile
@@ -18,7 +20,7 @@ from gpusim.io.timeline import Activity, KernelRun, StreamKey
 from gpusim.model.estimate import estimable
 from gpusim.session import Session
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 
 H200 = load_gpu("h200")
 LATENCY_US = H200.model.launch_latency_us
@@ -125,10 +127,17 @@ def test_zero_times_and_empty_grids_borrow_nothing() -> None:
     assert (lent.same, lent.other) == ({}, {})
 
 
-def test_an_estimate_from_counters_is_used_and_is_no_count() -> None:
+def test_stall_reasons_that_were_borrowed_set_the_wait_of_a_kernel() -> None:
+    """An estimate from another grid is no count, and its stall reasons reach the model all the same."""
     mix = only([run(FILL, 10), run(2 * FILL, 20)], {0: MIX})
-    assert mix.tells(ALL_COUNTERS)
     assert not mix.counts(("issue_cycles",))
+    launch = KernelLaunch(
+        name="k", grid=(2 * FILL, 1, 1), block=(256, 1, 1), registers_per_thread=32, duration_us=20.0, mix=mix
+    )
+    assert launch.estimated
+    assert not estimable(launch)
+    bare = launch.model_copy(update={"mix": mix.model_copy(update={"stalls": None})})
+    assert anchored(launch, H200).wait.share > 0.5 > anchored(bare, H200).wait.share
 
 
 def profile(folder: Path) -> Trace:
@@ -160,6 +169,11 @@ def test_the_import_borrows_and_says_so(tmp_path: Path) -> None:
         in trace.notes
     )
     assert "1 of 4 kernels have no counters" in trace.notes
+
+
+def test_the_warning_counts_only_kernels_whose_bound_is_assumed(tmp_path: Path) -> None:
+    text = warning(profile(tmp_path), "leftover", (1.0, 2.0), {"compute": "leftover", "memory": "leftover"})
+    assert text.startswith("1 of 3 kernels have no counters")
 
 
 def test_a_trace_with_borrowed_counters_is_written_and_replayed(tmp_path: Path) -> None:

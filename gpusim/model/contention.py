@@ -156,7 +156,7 @@ def warp_demand(
         service_demand,
         demands,
         bound,
-        mix is not None and mix.tells(ALL_COUNTERS),
+        mix is not None and mix.counts(ALL_COUNTERS),
         serial_share,
         one_wave,
         others=tuple(busy_share / mean for busy_share in _busy_elsewhere(mix, blocks_per_sm, busy)),

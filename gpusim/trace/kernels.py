@@ -128,11 +128,7 @@ class Mix(Strict):
 
     def counts(self, fields: Sequence[str]) -> bool:
         """Whether all given fields were counted. Stall reasons count as one field, ``stalls``."""
-        return not self.estimated and self.tells(fields)
-
-    def tells(self, fields: Sequence[str]) -> bool:
-        """Whether all given fields are known, counted or estimated."""
-        return all(getattr(self, name) is not None for name in fields)
+        return not self.estimated and all(getattr(self, name) is not None for name in fields)
 
 
 ISSUE_COUNTERS = ("issue_cycles",)  # of a mix: without them its use of issue slots is an estimate, or unknown
