@@ -596,6 +596,7 @@ def test_what_stalls_tell_of_queues_and_hits_by_hand() -> None:
     stalls = WarpStalls(long_scoreboard=4.0, mio_throttle=1.5, barrier=2.5, wait=2.0)
     assert queued_share(Mix(stalls=stalls)) == pytest.approx((0.7 * 4.0 + 1.5) / 10.0)
     assert queued_share(None) == queued_share(Mix()) == 1.0
+    assert queued_share(Mix(stalls=stalls), exposed=0.5) == pytest.approx((0.85 * 4.0 + 1.5) / 10.0)
     assert full_queue_share(Mix(stalls=stalls)) == full_queue_share(None) == full_queue_share(Mix()) == 0.0
     half = stalls.model_copy(update={"lg_throttle": 0.2, "mio_throttle": 1.3})  # of 0.4 in 10
     assert queued_share(Mix(stalls=half)) == pytest.approx((0.85 * 4.0 + 1.5) / 10.0)

@@ -281,7 +281,8 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         one_wave=waves(launch.blocks, blocks_per_sm, gpu.sm_count) <= 1.0,
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
     )
-    load, free = _memory(launch, kernel, residents, working_us, gpu)
+    exposed = _exposed(launch, foot, residents, gpu)
+    load, free = _memory(launch, kernel, residents, working_us, exposed, gpu)
     set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
     return KernelModel(
@@ -306,7 +307,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
         unit_us=free,
         load=load,
-        wait=_wait(launch, kernel, foot, residents, gpu),
+        wait=_wait(launch, kernel, residents, exposed, gpu),
         resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
@@ -327,7 +328,7 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
 
 
 def _memory(
-    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, gpu: GPU
+    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, gpu: GPU
 ) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
@@ -340,7 +341,7 @@ def _memory(
     if kernel.counted and residents <= 1.0:  # no other block works meanwhile
         turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * launch.blocks / (gpu.sm_count * working_us)
     turns = min(1.0, turns)
-    least_free = max(turns, 1.0 - queued_share(launch.mix))
+    least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
     early = felt_early(*_dram_bytes(launch))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), early)
     waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
@@ -348,21 +349,26 @@ def _memory(
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
 
 
-def _wait(launch: KernelLaunch, kernel: WarpDemand, foot: Footprint, residents: float, gpu: GPU) -> MemoryWait:
-    """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell.
+def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) -> float:
+    """Share of a kernel's waits for reads that their latency takes (0 to 1), and not the service of L2 and DRAM.
 
-    A kernel that stages data in shared memory reads ahead: it waits only as far as half of that memory is less than
-    what it needs in the time of a read [D].
+    A kernel that stages data in shared memory reads ahead: it waits for a latency only as far as half of that memory
+    is less than what it needs in the time of a read [D].
     """
+    mix, staged = launch.mix, launch.shared_memory_per_block_bytes / BUFFERS
+    if mix is None or not mix.active_cycles_avg or staged <= LEAST_IN_FLIGHT_BYTES * foot.warps:
+        return 1.0
+    read = (mix.l2_read_bytes or 0.0) / SECTORS_OF_A_MISS
+    needed = read * launch.blocks / gpu.sm_count / mix.active_cycles_avg * DRAM_LATENCY_CYCLES
+    return min(1.0, needed / (staged * residents))
+
+
+def _wait(launch: KernelLaunch, kernel: WarpDemand, residents: float, exposed: float, gpu: GPU) -> MemoryWait:
+    """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell."""
     mix = launch.mix
     if mix is None or mix.stalls is None:
         return MemoryWait()
     read, written = ((moved or 0.0) / SECTORS_OF_A_MISS for moved in (mix.l2_read_bytes, mix.l2_write_bytes))
-    staged = launch.shared_memory_per_block_bytes / BUFFERS
-    exposed = 1.0
-    if mix.active_cycles_avg and staged > LEAST_IN_FLIGHT_BYTES * foot.warps:
-        needed = read * launch.blocks / gpu.sm_count / mix.active_cycles_avg * DRAM_LATENCY_CYCLES
-        exposed = min(1.0, needed / (staged * residents))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
     kept = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes)
     touched = launch.blocks * (read + written) / kept
