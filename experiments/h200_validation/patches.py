@@ -116,7 +116,7 @@ def no_full_queue() -> None:
 
 def queues_of_any_length() -> None:
     """Stall reasons do not limit how much of a recorded time was waiting for memory."""
-    put(fit, "queued_share", lambda mix: 1.0)
+    put(fit, "queued_share", lambda mix, exposed: 1.0)
 
 
 def no_hidden_waits() -> None:
