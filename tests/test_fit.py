@@ -11,6 +11,7 @@ import pytest
 from tiny import launch, tiny
 
 from gpusim.calibrate.fit import (
+    BLOCK_ENDS_CYCLES,
     _before_work_us,
     _fitted,
     _issue_us,
@@ -26,6 +27,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.engine.sm_array import AloneTimes
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import launch_footprint
+from gpusim.model.memory import memory_free_share
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
 L2_LIMITS = {
@@ -35,6 +37,7 @@ L2_LIMITS = {
 }
 GPU = tiny(**L2_LIMITS)
 CYCLES = 19_800.0  # of the 10 us in which blocks work
+ENDS = BLOCK_ENDS_CYCLES / CYCLES  # of the time of one block per SM
 WAITS = 0.6  # of its warps, that are for memory
 COUNTED = Mix(
     **{**dict.fromkeys(ALL_COUNTERS, 0.0), "stalls": WarpStalls(long_scoreboard=6.0, selected=1.0, wait=3.0)},
@@ -51,7 +54,7 @@ def counted(blocks: int = 4, duration_us: float = 11.0, threads: int = 1024, **c
 
 
 @pytest.mark.parametrize("active", [1.0, 0.8])
-@pytest.mark.parametrize(("fma", "limited"), [(0.3, False), (0.9, True)])
+@pytest.mark.parametrize(("fma", "limited"), [(0.3, False), (0.8, True)])
 def test_what_is_left_without_waiting_for_hits_in_l2_is_at_least_what_the_pipes_took(
     active: float, fma: float, limited: bool
 ) -> None:
@@ -62,17 +65,24 @@ def test_what_is_left_without_waiting_for_hits_in_l2_is_at_least_what_the_pipes_
     free = (1.0 - 0.5**8) ** 0.125
     busy = 0.5 / free
     waited = WAITS * 1.5 * busy / (1.0 + 1.5 * busy)
-    assert (waited > 1.0 - fma / free) == limited
-    assert model.unit_us == pytest.approx(fma if limited else free * (1.0 - waited), rel=1e-9)
+    taken = fma + ENDS
+    assert (waited > 1.0 - taken / free) == limited
+    assert model.unit_us == pytest.approx(taken if limited else free * (1.0 - waited), rel=1e-9)
     waited = 1.0 - model.unit_us / free
     assert model.load.hits == pytest.approx(waited / (1.0 - waited) / busy, rel=1e-9)
     assert model.own_load.l2 == pytest.approx(busy, rel=1e-9)
 
 
 def test_a_block_of_fewer_warps_than_schedulers_takes_of_a_pipe_what_it_holds_it() -> None:
-    """One warp competes with none: the pipe was busy for 0.9 of the time, though no other warp waited for it."""
-    told = counted(threads=32, fma_cycles=0.9 * CYCLES, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
-    assert _shape(told, 1, 10.0, GPU).unit_us == pytest.approx(0.9, rel=1e-9)
+    """One warp competes with none: the pipe was busy for 0.8 of the time, though no other warp waited for it."""
+    told = counted(threads=32, fma_cycles=0.8 * CYCLES, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
+    assert _shape(told, 1, 10.0, GPU).unit_us == pytest.approx(0.8 + ENDS, rel=1e-9)
+
+
+def test_nothing_covers_the_ends_of_a_block_that_is_alone_on_its_sm() -> None:
+    """Two blocks of 512 threads on an SM cover one another, so that L2 leaves what the pipe took: 0.8."""
+    told = {"fma_cycles": 0.4 * CYCLES, "l2_read_bytes": 1.0, "l2_busy_us": 0.5 * 10.0 * 0.8 / 8}
+    assert _shape(counted(8, threads=512, **told), 2, 10.0, GPU).unit_us == pytest.approx(0.8, rel=1e-9)
 
 
 def test_a_kernel_that_was_not_fully_counted_can_have_waited_all_the_time() -> None:
@@ -83,17 +93,20 @@ def test_a_kernel_that_was_not_fully_counted_can_have_waited_all_the_time() -> N
     assert _shape(partly, 1, 10.0, GPU).unit_us == pytest.approx(free * (1.0 - WAITS * 1.5 * busy / (1.0 + 1.5 * busy)))
 
 
-@pytest.mark.parametrize(("waits", "free"), [(1.0, 0.8), (0.5, 1.0 - 0.7 * 0.5)])
+@pytest.mark.parametrize(("waits", "free"), [(1.0, 0.0), (0.5, 1.0 - 0.7 * 0.5)])
 def test_a_kernel_waited_for_dram_no_longer_than_its_warps_did(waits: float, free: float) -> None:
     """DRAM was busy for 0.6 or, where that leaves less than the warps' waits allow, for less; two waves of 10 us."""
     busy = 0.6 if waits == 1.0 else 0.99
     stalls = WarpStalls(long_scoreboard=10.0 * waits, wait=10.0 * (1.0 - waits))
     moved = busy * 10.0 * GPU.model.dram_sustained_gb_per_s * 1e3 / 8
     model = _shape(counted(8, dram_read_bytes=0.75 * moved, dram_write_bytes=0.25 * moved, stalls=stalls), 1, 10.0, GPU)
+    early = 0.6 + 2.6 * 4.0 * 0.75 * 0.25
+    free = free or memory_free_share(0.6, 0.0, early)
     assert model.unit_us == pytest.approx(free, rel=1e-9)
-    felt = (1.0 - free * free) ** 0.5
-    assert model.own_load.dram == pytest.approx(felt / free, rel=1e-9)
-    assert model.load.dram == pytest.approx(felt / free / 4, rel=1e-5)
+    load = model.own_load.dram
+    assert 1.0 + early * load**2 + load**4 == pytest.approx(free**-4, rel=1e-9)
+    assert load * free == pytest.approx(0.6) if waits == 1.0 else load * free < 0.99
+    assert model.load.dram == pytest.approx(load / 4, rel=1e-5)
 
 
 @pytest.mark.parametrize(

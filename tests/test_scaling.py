@@ -21,7 +21,6 @@ from gpusim.calibrate.transfer import transferred
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
 from gpusim.model.contention import WarpDemand, latency_beside, mix_times
-from gpusim.model.memory import MemoryLoad
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
@@ -57,7 +56,7 @@ def test_points_find_the_loads_of_a_kernel(factor: float) -> None:
     """Times of the kernel as it would be with other loads: the fit comes near them beside the points, too."""
     model = anchored(launches()[0], H200)
     other = _changed(model, factor, 1.0, H200)
-    assert other.load == MemoryLoad(model.load.dram * factor, model.load.l2 * factor, model.load.hits)
+    assert other.load == model.load._replace(dram=model.load.dram * factor, l2=model.load.l2 * factor)
     told = {f"on{sms}": confined_us(other, sms, H200) for sms in (32, 72)}
     found = fitted(with_points(launches()[0], **told), H200)
     for sms in (16, 32, 48, 72, 96):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.model.memory import (
+    CODE_LATENCY,
     HIT_QUEUE,
     MISS_LATENCY,
     MISS_QUEUE,
@@ -17,7 +18,7 @@ from gpusim.model.memory import (
 from tests.strategies import examples
 
 SHARES = st.floats(0.0, 1.0)
-WAITS = st.builds(MemoryWait, SHARES, st.floats(0.0, 1.5), SHARES, st.floats(0.0, 50.0), st.floats(0.0, 5.0))
+WAITS = st.builds(MemoryWait, SHARES, st.floats(0.0, 1.5), SHARES, st.floats(0.0, 50.0), st.floats(0.0, 5.0), SHARES)
 
 
 def test_waits_by_hand() -> None:
@@ -29,21 +30,30 @@ def test_waits_by_hand() -> None:
     assert wait_slowdown(1.0, 0.0, 0.0, misses) == pytest.approx(1.0 + MISS_QUEUE)
 
 
+def test_waits_for_code_by_hand() -> None:
+    """Half of a time waits for code, of which the caches have lost a half; DRAM is as busy as it can be, or idle."""
+    wait = MemoryWait(serial=1.0, code=0.5)
+    assert wait_slowdown(0.0, 0.0, 0.0, wait, 0.5) == pytest.approx(1.0 + 0.25 * (CODE_LATENCY - 1.0))
+    busy = CODE_LATENCY * (1.0 + MISS_QUEUE)
+    assert wait_slowdown(0.5, 0.0, 0.5, wait, 0.5) == pytest.approx(1.0 + 0.25 * (busy - 1.0))
+
+
 def test_what_is_lost_of_l2() -> None:
     """Up to what it keeps nothing, from twice as much on all."""
     assert [lost_share(touched) for touched in (0.0, 1.0, 1.25, 2.0, 9.0)] == [0.0, 0.0, 0.25, 1.0, 1.0]
 
 
-@given(SHARES, SHARES, SHARES, WAITS)
+@given(SHARES, SHARES, SHARES, WAITS, SHARES)
 @examples(500)
 def test_others_never_shorten_a_kernel_and_more_of_them_lengthen_it(
-    dram: float, l2: float, own: float, wait: MemoryWait
+    dram: float, l2: float, own: float, wait: MemoryWait, code_lost: float
 ) -> None:
     dram *= 1.0 - own
-    slowed = wait_slowdown(dram, l2, own, wait)
+    slowed = wait_slowdown(dram, l2, own, wait, code_lost)
     assert slowed >= 1.0 - 1e-12
     assert wait_slowdown(0.0, 0.0, own, wait) == pytest.approx(1.0)
-    assert wait_slowdown(dram / 2.0, l2 / 2.0, own, wait) <= slowed + 1e-12
+    assert wait_slowdown(dram / 2.0, l2 / 2.0, own, wait, code_lost) <= slowed + 1e-12
+    assert wait_slowdown(dram, l2, own, wait, code_lost / 2.0) <= slowed + 1e-12
 
 
 @given(SHARES, SHARES)

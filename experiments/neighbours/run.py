@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from experiments.markdown import table
 from experiments.rows import lines
@@ -28,11 +28,14 @@ from gpusim.trace.programs import Program
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
+CODE, CONVOLUTION = HERE / "code.csv", HERE / "convolution.csv"
 PROFILES = HERE.parents[2] / "shared" / "h200_models"
 GPU, RECORDED_ON = "h100-sxm", "h200"
 ALONE = "none"
 MODEL_SMS, OTHER_SMS = 64, 68
 BLOCKS = 4 * OTHER_SMS  # of the neighbour
+CODE_KIB = ("16", "64", "128")  # rows of the table of code
+AFTER = (("0", "0"), ("0", "256"), ("1024", "0"), ("1024", "256"))  # KiB of other code and MiB that were read before it
 LONG_US = 40_000.0  # the neighbour outlasts any pass
 LEAST_US = 5.0  # of a kernel whose own error counts: shorter ones are timed too coarsely
 SEARCHED = 8  # kernels among which the next of the same name is looked for
@@ -151,6 +154,23 @@ def _slowed(predictor: ModelPredictor, session: Session, model: str, times: Mapp
         )
 
 
+def code_table() -> str:
+    """Time of a kernel of straight code by what ran before it."""
+    us = {(row["code_kib"], row["other_kib"], row["read_mib"]): float(row["us"]) for row in lines(CODE)}
+    cells = [(f"{kib} KiB", *(f"{us[kib, *after]:.1f}" for after in AFTER)) for kib in CODE_KIB]
+    return table(("code", "itself", "256 MiB of data", "1 MiB of other code", "both"), cells)
+
+
+def convolution_table() -> str:
+    """Median time of one depthwise convolution by what ran before it."""
+    times: dict[str, list[float]] = {}
+    for row in lines(CONVOLUTION):
+        times.setdefault(row["when"], []).append(float(row["us"]))
+    return table(
+        ("the convolution", "times", "median µs"), [(one, len(us), f"{median(us):.0f}") for one, us in times.items()]
+    )
+
+
 def page(rows: Sequence[Slowed]) -> dict[str, object]:
     """Tables and numbers of the page."""
     cells = [
@@ -163,6 +183,8 @@ def page(rows: Sequence[Slowed]) -> dict[str, object]:
     heads = ("model", "the neighbour", "measured", "predicted", "MAPE %", "bias %")
     return {
         "slowed": table(heads, cells),
+        "code": code_table(),
+        "convolution": convolution_table(),
         "mape": f"{fmean(row.mape_percent for row in rows):.1f}",
         "nothing": f"{fmean(100.0 * abs(1.0 / row.measured - 1.0) for row in rows):.1f}",
         "totals": f"{fmean(100.0 * abs(row.predicted / row.measured - 1.0) for row in rows):.1f}",

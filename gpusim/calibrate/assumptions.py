@@ -8,7 +8,7 @@ from typing import get_args
 from gpusim.common.tables import number
 from gpusim.hardware.gpu import GPU
 from gpusim.model.estimate import Assumption as Assumption
-from gpusim.model.estimate import assumed
+from gpusim.model.estimate import assumed, estimable
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, Kernel, Operation
@@ -62,7 +62,7 @@ def warning(trace: Trace, best: str, span_us: tuple[float, float], winners: Mapp
         winners: what is best under each.
     """
     launches = list(trace.launches())
-    bare = sum(launch.estimated for launch in launches)
+    bare = sum(estimable(launch) for launch in launches)
     span = " to ".join(dict.fromkeys(number(us) for us in span_us))
     text = f"{bare} of {len(launches)} kernels have no counters: {best} takes {span} µs"
     if set(winners.values()) == {best}:

@@ -33,7 +33,15 @@ from gpusim.model.contention import (
 )
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
-from gpusim.model.memory import MemoryLoad, MemoryWait, hit_queue, loads_beside, lost_share, memory_slowdown
+from gpusim.model.memory import (
+    MemoryLoad,
+    MemoryWait,
+    felt_early,
+    hit_queue,
+    loads_beside,
+    lost_share,
+    memory_slowdown,
+)
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 
@@ -51,6 +59,8 @@ TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
 MOST_TILES = 16  # of a block: finer ones make no step that could be seen
 EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
+BLOCK_ENDS_CYCLES = 2280.0  # of a block alone on its SM, that nothing covers: its start and its end ([V] block_floor_us
+#   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -75,7 +85,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         fitted,
         demand=replace(fitted.demand, block_us=_block_us(fitted)),
         issue_us=per_work * _issue_us(launch, gpu),
-        dram_share_us=min(most, per_work * _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
+        dram_share_us=min(most, per_work * sum(_dram_bytes(launch)) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
         l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
     )
 
@@ -271,7 +281,8 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         one_wave=waves(launch.blocks, blocks_per_sm, gpu.sm_count) <= 1.0,
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
     )
-    load, free = _memory(launch, kernel, residents, working_us, gpu)
+    exposed = _exposed(launch, foot, residents, gpu)
+    load, free = _memory(launch, kernel, residents, working_us, exposed, gpu)
     set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
     return KernelModel(
@@ -296,7 +307,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
         unit_us=free,
         load=load,
-        wait=_wait(launch, kernel, foot, residents, gpu),
+        wait=_wait(launch, kernel, residents, exposed, gpu),
         resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
@@ -317,38 +328,47 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
 
 
 def _memory(
-    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, gpu: GPU
+    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, gpu: GPU
 ) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
     They were busy while blocks worked: not before the first came, nor while these waited for instructions [D].
     """
-    dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
+    dram = sum(_dram_bytes(launch)) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
-    turns = min(1.0, competing * max(kernel.demands)) if kernel.counted else 0.0
-    least_free = max(turns, 1.0 - queued_share(launch.mix))
-    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
+    turns = competing * max(kernel.demands) if kernel.counted else 0.0
+    if kernel.counted and residents <= 1.0:  # no other block works meanwhile
+        turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * launch.blocks / (gpu.sm_count * working_us)
+    turns = min(1.0, turns)
+    least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
+    early = felt_early(*_dram_bytes(launch))
+    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), early)
     waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
 
 
-def _wait(launch: KernelLaunch, kernel: WarpDemand, foot: Footprint, residents: float, gpu: GPU) -> MemoryWait:
-    """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell.
+def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) -> float:
+    """Share of a kernel's waits for reads that their latency takes (0 to 1), and not the service of L2 and DRAM.
 
-    A kernel that stages data in shared memory reads ahead: it waits only as far as half of that memory is less than
-    what it needs in the time of a read [D].
+    A kernel that stages data in shared memory reads ahead: it waits for a latency only as far as half of that memory
+    is less than what it needs in the time of a read [D].
     """
+    mix, staged = launch.mix, launch.shared_memory_per_block_bytes / BUFFERS
+    if mix is None or not mix.active_cycles_avg or staged <= LEAST_IN_FLIGHT_BYTES * foot.warps:
+        return 1.0
+    read = (mix.l2_read_bytes or 0.0) / SECTORS_OF_A_MISS
+    needed = read * launch.blocks / gpu.sm_count / mix.active_cycles_avg * DRAM_LATENCY_CYCLES
+    return min(1.0, needed / (staged * residents))
+
+
+def _wait(launch: KernelLaunch, kernel: WarpDemand, residents: float, exposed: float, gpu: GPU) -> MemoryWait:
+    """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell."""
     mix = launch.mix
     if mix is None or mix.stalls is None:
         return MemoryWait()
     read, written = ((moved or 0.0) / SECTORS_OF_A_MISS for moved in (mix.l2_read_bytes, mix.l2_write_bytes))
-    staged = launch.shared_memory_per_block_bytes / BUFFERS
-    exposed = 1.0
-    if mix.active_cycles_avg and staged > LEAST_IN_FLIGHT_BYTES * foot.warps:
-        needed = read * launch.blocks / gpu.sm_count / mix.active_cycles_avg * DRAM_LATENCY_CYCLES
-        exposed = min(1.0, needed / (staged * residents))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
     kept = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes)
     touched = launch.blocks * (read + written) / kept
@@ -358,6 +378,7 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, foot: Footprint, residents: 
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
         passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept,
         touched=touched,
+        code=fetch_stall_share(mix),
     )
 
 
@@ -390,9 +411,10 @@ def _l2_us(mix: Mix | None, gpu: GPU) -> float:
     )
 
 
-def _dram_bytes(launch: KernelLaunch) -> float:
+def _dram_bytes(launch: KernelLaunch) -> tuple[float, float]:
+    """Bytes that a block reads from DRAM, and that it writes there."""
     mix = launch.mix
-    return (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0) if mix is not None else 0.0
+    return (mix.dram_read_bytes or 0.0, mix.dram_write_bytes or 0.0) if mix is not None else (0.0, 0.0)
 
 
 def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> tuple[int, int]:

@@ -18,7 +18,6 @@ from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import WarpDemand, competing_warps, latency_beside
 from gpusim.model.kernel import KernelModel
-from gpusim.model.memory import MemoryLoad
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
 LOADS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 2.0, 3.0)  # factors tried on the load of L2 and DRAM
@@ -98,7 +97,7 @@ def _changed(model: KernelModel, load: float, turn: float, gpu: GPU) -> KernelMo
     residents = model.resident_share * model.most_resident
     changed = replace(
         model,
-        load=MemoryLoad(model.load.dram * load, model.load.l2 * load, model.load.hits),
+        load=model.load._replace(dram=model.load.dram * load, l2=model.load.l2 * load),
         demand=_with_turns(model.demand, turn, residents),
         dram_share_us=0.0,  # the slowdown that comes with the load is all that holds it back alone
         l2_share_us=0.0,

@@ -13,7 +13,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import demand_elsewhere
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
-from gpusim.model.memory import MemoryLoad
 from gpusim.model.occupancy import waves
 from gpusim.trace.kernels import KernelLaunch
 
@@ -52,7 +51,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         carveout_bytes=set_to,
         least_carveout_bytes=least,
         demand=replace(demand, one_wave=waves(launch.blocks, fit.blocks_per_sm, target.sm_count) <= 1.0),
-        load=MemoryLoad(model.load.dram * bandwidth, model.load.l2 * l2_bandwidth, model.load.hits),
+        load=model.load._replace(dram=model.load.dram * bandwidth, l2=model.load.l2 * l2_bandwidth),
         wait=model.wait._replace(passing=model.wait.passing * kept / bandwidth, touched=model.wait.touched * kept),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,

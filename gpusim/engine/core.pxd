@@ -13,7 +13,7 @@ cdef class SMArray:
     cdef list done
 
     @cython.locals(d=cython.longlong)
-    cpdef submit(self, long long slot, model)
+    cpdef submit(self, long long slot, model, double code_lost=*)
     cpdef forget_mixes(self)
     cpdef forget_slot(self, long long slot)
     cpdef set_caps(self, long long slot, list caps)

@@ -114,9 +114,9 @@ class SMArray:
 
     # ---- what the engine tells -----------------------------------------------------------------------------------
 
-    def submit(self, slot: int, model: KernelModel) -> None:
+    def submit(self, slot: int, model: KernelModel, code_lost: float = 0.0) -> None:
         """Make a launch known under a slot: its blocks wait until its caps and place in line let them in."""
-        self.launches.submit(slot, model)
+        self.launches.submit(slot, model, code_lost)
         for d in range(self.domains.count):
             self.domains.virtual[d * self.slots + slot] = 0.0
         self.domains.stale = True

@@ -14,6 +14,7 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.engine.alone import Alone, KnownRuns
+from gpusim.engine.code import CachedCode
 from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
 from gpusim.engine.history import BINS
 from gpusim.engine.holdings import Holdings
@@ -53,6 +54,7 @@ class Device:
             (`gpusim.engine.several_gpus`); empty: it is one.
         keep_residents: note what each SM holds whenever that changes.
         passes: as ``View.passes``.
+        program_of: the program of each stream, by its position; empty: all are of one.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Device:
         gpu_of: Sequence[int] = (),
         keep_residents: bool = False,
         passes: Callable[[], Mapping[int, PassView]] = dict,
+        program_of: Sequence[int] = (),
     ) -> None:
         self._env = env
         self._keep_spans = keep_spans
@@ -102,6 +105,8 @@ class Device:
         self.residents = Holdings(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
+        self._code = CachedCode(gpu, self._shows_sms) if len(set(program_of)) > 1 and not domains else None
+        self._program_of = program_of
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
         self._free_slots = list(range(self._slot_count))
@@ -324,6 +329,8 @@ class Device:
             self._late.append(launch)
             return
         model = launch.model
+        if self._code is not None:
+            launch.code_lost = self._code.lost_by(model, self._program_of[launch.stream_index])
         slot = self._slot_for(model)
         self._first = slot, launch
         if self._slots or self.residents is not None:
@@ -340,7 +347,7 @@ class Device:
         self._slots[slot] = launch
         if self._sms.mix_count() > MOST_MIXES:
             self._forget_mixes()
-        self._sms.submit(slot, launch.model)
+        self._sms.submit(slot, launch.model, launch.code_lost)
         self._hold(self._granted())
         self._place()
 
@@ -355,7 +362,7 @@ class Device:
         assert self._first is not None
         launch = self._first[1]
         grant = self._grants.get(launch.id)
-        known = None if grant is None else self._known_runs.find(launch.model, grant)
+        known = None if grant is None or launch.code_lost > 0.0 else self._known_runs.find(launch.model, grant)
         if known is None:
             return None
         start, end = self._env.now, self._env.now + known.us

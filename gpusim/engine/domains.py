@@ -132,11 +132,11 @@ class Domains:
                 self.slowdown[clocks + launches.active[i]] = self.beside[i]
 
     def look_at_others(self, domain: int, cycle: float) -> None:
-        """Slowdown of each launch in a domain by reads that take longer beside the traffic of others."""
+        """Slowdown of each launch in a domain by reads that take longer beside others, or after other code."""
         launches = self.launches
         for i in range(launches.active_count):
             self.beside[i] = 0.0
-        if launches.active_count < 2:
+        if launches.active_count < 2 and launches.code_lost[launches.active[0]] == 0.0:
             return
         dram = self.served_of(domain, launches.dram_demand)
         l2 = self.served_of(domain, launches.l2_demand)
@@ -152,6 +152,7 @@ class Domains:
                 (l2 - progress * launches.l2_demand[slot]) / most_l2,
                 own_dram / most_dram,
                 launches.wait,
+                launches.code_lost[slot],
                 slot * WAIT,
             )
             if longer > 1.0:

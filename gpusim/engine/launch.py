@@ -26,6 +26,7 @@ class Launch:
         spans: where its blocks ran; at its end, where that is kept.
         spans_shared: the times of these are from its start, not that of the replay.
         pass_number: as in `gpusim.policies.interface.KernelView`.
+        code_lost: share of its code that the caches have lost, known when its launch latency has passed.
         view: what policies saw of it last.
     """
 
@@ -48,6 +49,7 @@ class Launch:
     pass_number: int = 0
     request: int = 0
     index: int = 0
+    code_lost: float = 0.0
     view: KernelView | None = None
 
     @property

@@ -15,11 +15,11 @@ cdef class Launches:
     cdef long long[::1] row, length_count, sms_used
     cdef long long[::1] evicted, gated, here, ran, tiles_ran
     cdef double[::1] lengths, start_us, sm_start_us
-    cdef double[::1] tile_work, jitter, ramps, issue_demand, dram_demand, l2_demand, own, wait, dram_each, l2_each, first_start, dispatched_at, carried
+    cdef double[::1] tile_work, jitter, ramps, issue_demand, dram_demand, l2_demand, own, wait, code_lost, dram_each, l2_each, first_start, dispatched_at, carried
     cdef double[::1] start_here, end_here
 
     @cython.locals(blocks=cython.longlong, r=cython.longlong, i=cython.longlong, k=cython.longlong)
-    cdef submit(self, long long slot, model)
+    cdef submit(self, long long slot, model, double code_lost=*)
     @cython.locals(kept=cython.longlong, i=cython.longlong)
     cdef void retire(self, long long slot) noexcept
     @cython.locals(block=cython.longlong)

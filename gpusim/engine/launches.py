@@ -72,6 +72,7 @@ class Launches:
         self.dram_each = reals(slots)  # load of DRAM and L2 by each work per microsecond
         self.l2_each = reals(slots)
         self.wait = reals(slots * WAIT)  # the `MemoryWait` of its kernel
+        self.code_lost = reals(slots)  # share of its code that the caches have lost
         # what they are held to
         self.tenant = unknown(slots)
         self.together = zeros(slots)  # blocks that start together: a cluster's, or 1 where no GPC may hold one
@@ -96,7 +97,7 @@ class Launches:
         self.start_here = reals(slots * sms, -1.0)
         self.end_here = reals(slots * sms, -1.0)
 
-    def submit(self, slot: int, model: KernelModel) -> None:
+    def submit(self, slot: int, model: KernelModel, code_lost: float = 0.0) -> None:
         """Make a launch known under a slot: its blocks wait until its caps and place in line let them in."""
         blocks = model.blocks
         if self.unfinished[slot] == 0:
@@ -144,6 +145,7 @@ class Launches:
         wait = model.wait
         for i in range(WAIT):
             self.wait[slot * WAIT + i] = wait[i]
+        self.code_lost[slot] = code_lost
         self.first_start[slot] = -1.0
         self.dispatched_at[slot] = -1.0
         self.carried[slot] = 0.0

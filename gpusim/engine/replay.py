@@ -189,6 +189,7 @@ class _Replay:
             gpu_of,
             "residents" in keep,
             self._pass_views,
+            self._program_of(names),
         )
         self.work_from: dict[int, list[float]] = {}  # by the position of a stream, once a policy has asked
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream
@@ -263,6 +264,11 @@ class _Replay:
             if not self.unended and not self.all_ended.triggered:
                 self.all_ended.succeed()
         self.busy = tuple(name for name in self.busy if name != stream.name)
+
+    def _program_of(self, names: Sequence[str]) -> list[int]:
+        """The position of each stream's program; of streams of none, that of a further one."""
+        place = {stream: at for at, one in enumerate(self.trace.programs) for stream in one.streams}
+        return [place.get(name, len(self.trace.programs)) for name in names]
 
     def _programs(self) -> dict[int, _Together]:
         """The programs of several streams, by the position of each."""

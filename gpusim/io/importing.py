@@ -15,6 +15,7 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import path_of
 from gpusim.hardware.gpu import GPU, gpu_of
 from gpusim.io import FORMATS, Order, gpu_trace, kineto, ncu_profile, nsys, nvprof, ranks, source, xprof
+from gpusim.io.borrowing import Borrowed, borrow
 from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
@@ -147,8 +148,8 @@ def _of_gpu(
         ran = ncu_profile.timeline(path, profiled, recorded_on)
         timeline = replace(ran.on(chosen), remarks=timeline.remarks)
     if counters is not None:
-        timeline, line = _joined(timeline, path_of(counters, "counters"), recorded_on)
-        remarks.append(line)
+        timeline, lines = _joined(timeline, path_of(counters, "counters"), recorded_on)
+        remarks += lines
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
     return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None)
 
@@ -295,7 +296,7 @@ def _trace_name(path: Path) -> str:
 # ---- counters of one profile, timeline of another
 
 
-def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
+def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[str]]:
     """The timeline with the counters of another profile, by kernel name, grid, block and order, and what came of it."""
     if detect(path) != "ncu":
         raise InputError(path, "", "is no profile of Nsight Compute", f"{ncu_profile.A_RAW_PAGE}, or a .ncu-rep")
@@ -321,7 +322,18 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, str]:
         f"{len(mixes)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
         f"{len(runs) - len(mixes)} have none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
     )
-    return with_mixes(timeline, mixes), line
+    lent = borrow(timeline.activities, mixes, gpu)
+    return with_mixes(timeline, {**mixes, **lent.same, **lent.other}), [line, *_borrowed(lent)]
+
+
+def _borrowed(lent: Borrowed) -> list[str]:
+    """What the notes say of borrowed counters."""
+    told = (
+        (len(lent.same), "have those of another launch of the same kernel with the same grid"),
+        (len(lent.other), "have an estimate from a launch of the same kernel with another grid"),
+    )
+    said = [f"{count} {what}" for count, what in told if count]
+    return [f"Of the kernels that got none, {' and '.join(said)}."] if said else []
 
 
 def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:

@@ -396,16 +396,17 @@ def memory_stall_share(mix: Mix | None) -> float:
     return 0.0 if mix is None else _of(mix.memory_stall_percent) / 100.0
 
 
-def queued_share(mix: Mix | None) -> float:
+def queued_share(mix: Mix | None, exposed: float = 1.0) -> float:
     """Most of a kernel's recorded time that it can have waited for queues of L2 and DRAM (0 to 1), by its stalls.
 
-    1 where none tell. Throttles are such queues throughout, and so is the long scoreboard while the queue is full [D].
+    1 where none tell. Throttles are such queues throughout, and so is the long scoreboard while the queue is full, and
+    as far as the kernel reads ahead of the latency [D]: ``exposed`` is the share of its waits that the latency takes.
     """
     recorded = _recorded_stalls(mix)
     if recorded is None:
         return 1.0
     stalls, total = recorded
-    return _l2_queue_share(stalls, total) + _of(stalls.mio_throttle) / total
+    return _l2_queue_share(stalls, total, 1.0 - exposed) + _of(stalls.mio_throttle) / total
 
 
 def full_queue_share(mix: Mix | None) -> float:
@@ -417,9 +418,9 @@ def full_queue_share(mix: Mix | None) -> float:
     return 0.0 if recorded is None else _queue_fullness(*recorded) * _l2_queue_share(*recorded)
 
 
-def _l2_queue_share(stalls: WarpStalls, total: float) -> float:
+def _l2_queue_share(stalls: WarpStalls, total: float, ahead: float = 0.0) -> float:
     """Most of a kernel's recorded time that it can have waited in the queue to L2 and DRAM, or for room there."""
-    queued = QUEUED_SHARE + (1.0 - QUEUED_SHARE) * _queue_fullness(stalls, total)
+    queued = QUEUED_SHARE + (1.0 - QUEUED_SHARE) * min(1.0, _queue_fullness(stalls, total) + ahead)
     return (queued * _of(stalls.long_scoreboard) + _of(stalls.lg_throttle)) / total
 
 

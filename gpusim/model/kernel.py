@@ -97,7 +97,7 @@ class KernelModel:
     def __post_init__(self) -> None:
         residents = self.resident_share * self.most_resident
         alone = residents * self.sm_count / time_at(self.demand, residents)
-        object.__setattr__(self, "own_load", MemoryLoad(self.load.dram * alone, self.load.l2 * alone, self.load.hits))
+        object.__setattr__(self, "own_load", self.load._replace(dram=self.load.dram * alone, l2=self.load.l2 * alone))
         object.__setattr__(self, "ramps", self._ramps() if self.ramp_work > 0.0 else ())
 
     @property

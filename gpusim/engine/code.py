@@ -1,0 +1,56 @@
+"""Whether the caches still hold the code of a kernel that comes again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+
+from gpusim.hardware.gpu import GPU
+from gpusim.model.kernel import KernelModel
+from gpusim.model.memory import lost_share
+
+
+class CachedCode:
+    """Tells of each kernel that starts how much of its code the caches have lost since its name came last.
+
+    Any other kernel takes its place in the caches of the SMs on which it runs. Kernels with code that its own program
+    lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. What a
+    program's own kernels replace there, a recording already holds.
+
+    Args:
+        gpu: the GPU.
+        apart: whether programs run on SMs of their own.
+    """
+
+    def __init__(self, gpu: GPU, apart: bool) -> None:
+        self._apart = apart
+        self._kept_us = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes) / gpu.model.dram_sustained_gb_per_s / 1e3
+        self._moved = 0.0  # by DRAM, over what L2 keeps
+        self._count = 0  # kernels that came
+        self._came: OrderedDict[str, int] = OrderedDict()  # when each name came last, the latest at the end
+        self._last: defaultdict[int, dict[str, tuple[int, float]]] = defaultdict(dict)  # by program: when, and moved
+
+    def lost_by(self, model: KernelModel, program: int) -> float:
+        """Share of its code that is gone as a kernel starts; 0 where its program runs it for the first time."""
+        own = self._last[program]
+        lost = 0.0
+        if model.name in own:
+            at, moved = own[model.name]
+            lost = lost_share(self._moved - moved) if self._other_code_since(at, own) else 0.0
+        self._count += 1
+        self._moved += model.blocks * model.dram_share_us / self._kept_us
+        self._came[model.name] = self._count
+        self._came.move_to_end(model.name)
+        own.pop(model.name, None)  # so that the latest is at the end
+        own[model.name] = self._count, self._moved
+        return lost
+
+    def _other_code_since(self, at: int, own: dict[str, tuple[int, float]]) -> bool:
+        """Whether a kernel came that a program lacks, and one on the program's SMs."""
+        if self._apart and next(reversed(own.values()))[0] == at:
+            return False
+        for name in reversed(self._came):
+            if self._came[name] <= at:
+                return False
+            if name not in own:
+                return True
+        return False
