@@ -42,3 +42,10 @@ def test_slowdowns_are_predicted() -> None:
     nothing = [abs(1.0 / row.measured - 1.0) for row in rows]
     assert sum(errors) / len(errors) < 0.05 and sum(nothing) > 3.0 * sum(errors)
     assert load_gpu(study.GPU).sm_count == study.MODEL_SMS + study.OTHER_SMS
+
+
+def test_models_in_streams_are_predicted() -> None:
+    """Pairs on an H100, from profiles of an H200, within 6 % on the mean."""
+    pairs = from_csv(study.Streamed, STUDY / "in_streams.csv")
+    assert len(pairs) == 9
+    assert sum(abs(pair.error_percent) for pair in pairs) / len(pairs) < 6.0

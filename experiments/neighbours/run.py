@@ -2,8 +2,8 @@
 
 Four models ran as CUDA graphs on 64 SMs of an H100, while a kernel on the other 68 SMs read or wrote memory at a set
 pace (`measured.csv.gz`, by record.py). The study predicts how much each kernel of the models slows down, from their
-profiles on an H200 (`../shared/h200_models`, beside the project). It writes README.md and result.csv beside itself (or
-to --out DIR).
+profiles on an H200 (`../shared/h200_models`, beside the project), and how long pairs of models take in two streams
+(streams.csv). It writes README.md, result.csv and in_streams.csv beside itself (or to --out DIR).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpusim.trace.programs import Program
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
-CODE, CONVOLUTION = HERE / "code.csv", HERE / "convolution.csv"
+CODE, CONVOLUTION, STREAMS = HERE / "code.csv", HERE / "convolution.csv", HERE / "streams.csv"
 PROFILES = HERE.parents[2] / "shared" / "h200_models"
 GPU, RECORDED_ON = "h100-sxm", "h200"
 ALONE = "none"
@@ -123,13 +123,42 @@ def matched(one: Times, other: Times) -> Iterator[tuple[int, int]]:
                 break
 
 
-def slowed(run: Run) -> dict[str, Iterable[Slowed]]:
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """Passes of two models in two streams, from the first kernel's start to the last one's end."""
+
+    a: str
+    na: int
+    b: str
+    nb: int
+    measured_us: float
+    predicted_us: float
+
+    @property
+    def error_percent(self) -> float:
+        """Of the prediction, with its sign."""
+        return 100.0 * (self.predicted_us / self.measured_us - 1.0)
+
+
+def streamed(predictor: ModelPredictor, session: Session) -> Iterator[Streamed]:
+    """Every pair of streams.csv."""
+    for row in lines(STREAMS):
+        na, nb = int(row["na"]), int(row["nb"])
+        both = merge([predictor.passes(row["a"], na), predictor.passes(row["b"], nb)], ("a", "b"), "in streams")
+        result = session.replay(both, "leftover", keep=())
+        yield Streamed(row["a"], na, row["b"], nb, float(row["us"]), result.makespan_us)
+
+
+def slowed(run: Run) -> dict[str, Iterable[Slowed | Streamed]]:
     """Every model beside every neighbour."""
     if not PROFILES.is_dir():
         raise InputError(PROFILES, "", "is missing", "profiles of the four models, which the project does not ship")
     predictor = ModelPredictor(ModelCase(str(PROFILES), RECORDED_ON))
     session = Session(GPU, RECORDED_ON)
-    return {"result.csv": [one for model in measured().items() for one in _slowed(predictor, session, *model)]}
+    return {
+        "result.csv": [one for model in measured().items() for one in _slowed(predictor, session, *model)],
+        "in_streams.csv": list(streamed(predictor, session)),
+    }
 
 
 def _slowed(predictor: ModelPredictor, session: Session, model: str, times: Mapping[str, Times]) -> Iterator[Slowed]:
@@ -167,11 +196,26 @@ def convolution_table() -> str:
     for row in lines(CONVOLUTION):
         times.setdefault(row["when"], []).append(float(row["us"]))
     return table(
-        ("the convolution", "times", "median µs"), [(one, len(us), f"{median(us):.0f}") for one, us in times.items()]
+        ("the convolution", "times", "median µs"),
+        [(one, str(len(us)), f"{median(us):.0f}") for one, us in times.items()],
     )
 
 
-def page(rows: Sequence[Slowed]) -> dict[str, object]:
+def streams_table(pairs: Sequence[Streamed]) -> str:
+    """Measured and predicted times of models in streams."""
+    cells = [
+        (
+            f"{pair.na} of {pair.a}, {pair.nb} of {pair.b}",
+            f"{pair.measured_us / 1e3:.2f}",
+            f"{pair.predicted_us / 1e3:.2f}",
+            f"{pair.error_percent:+.1f}",
+        )
+        for pair in pairs
+    ]
+    return table(("passes", "measured ms", "predicted ms", "error %"), cells)
+
+
+def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]:
     """Tables and numbers of the page."""
     cells = [
         (
@@ -185,6 +229,9 @@ def page(rows: Sequence[Slowed]) -> dict[str, object]:
         "slowed": table(heads, cells),
         "code": code_table(),
         "convolution": convolution_table(),
+        "streams": streams_table(pairs),
+        "streams_mape": f"{fmean(abs(pair.error_percent) for pair in pairs):.1f}",
+        "streams_bias": f"{fmean(pair.error_percent for pair in pairs):+.1f}",
         "mape": f"{fmean(row.mape_percent for row in rows):.1f}",
         "nothing": f"{fmean(100.0 * abs(1.0 / row.measured - 1.0) for row in rows):.1f}",
         "totals": f"{fmean(100.0 * abs(row.predicted / row.measured - 1.0) for row in rows):.1f}",
@@ -194,7 +241,7 @@ def page(rows: Sequence[Slowed]) -> dict[str, object]:
     }
 
 
-STUDY = Study(__file__, __doc__, {"result.csv": Slowed}, slowed, page, {})
+STUDY = Study(__file__, __doc__, {"result.csv": Slowed, "in_streams.csv": Streamed}, slowed, page, {})
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import prod
+from math import fsum, prod
 
 from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
 from gpusim.hardware.compute_capability import CAPABILITIES
@@ -85,7 +85,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         fitted,
         demand=replace(fitted.demand, block_us=_block_us(fitted)),
         issue_us=per_work * _issue_us(launch, gpu),
-        dram_share_us=min(most, per_work * sum(_dram_bytes(launch)) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
+        dram_share_us=min(most, per_work * fsum(_dram_bytes(launch)) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
         l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
     )
 
@@ -334,7 +334,7 @@ def _memory(
 
     They were busy while blocks worked: not before the first came, nor while these waited for instructions [D].
     """
-    dram = sum(_dram_bytes(launch)) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
+    dram = fsum(_dram_bytes(launch)) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = competing * max(kernel.demands) if kernel.counted else 0.0

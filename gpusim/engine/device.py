@@ -330,7 +330,8 @@ class Device:
             return
         model = launch.model
         if self._code is not None:
-            launch.code_lost = self._code.lost_by(model, self._program_of[launch.stream_index])
+            lost = self._code.lost_by(model, self._program_of[launch.stream_index])
+            launch.code_lost = 0.0 if launch.of_call else lost
         slot = self._slot_for(model)
         self._first = slot, launch
         if self._slots or self.residents is not None:

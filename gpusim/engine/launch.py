@@ -26,6 +26,7 @@ class Launch:
         spans: where its blocks ran; at its end, where that is kept.
         spans_shared: the times of these are from its start, not that of the replay.
         pass_number: as in `gpusim.policies.interface.KernelView`.
+        of_call: it is of a library's call, of which the trace says what it takes after others (`gpusim.model.context`).
         code_lost: share of its code that the caches have lost, known when its launch latency has passed.
         view: what policies saw of it last.
     """
@@ -49,6 +50,7 @@ class Launch:
     pass_number: int = 0
     request: int = 0
     index: int = 0
+    of_call: bool = False
     code_lost: float = 0.0
     view: KernelView | None = None
 

@@ -168,4 +168,11 @@ class Rates:
             for (slot, _), (dram, l2) in zip(mix, self._mix_loads[mix], strict=True):
                 if slot in asked:
                     asked[slot] = (asked[slot][0] + dram, asked[slot][1] + l2)
-        return {slot: (dram, l2, dram / limits[slot]) for slot, (dram, l2) in asked.items() if dram > limits[slot]}
+        over = {slot: dram * self._served(slot) / limits[slot] for slot, (dram, _) in asked.items()}
+        return {slot: (*asked[slot], factor) for slot, factor in over.items() if factor > 1.0}
+
+    def _served(self, slot: int) -> float:
+        """What DRAM serves a kernel over the load that it puts on DRAM: more where it hides some of its waits."""
+        model = self._model(slot)
+        load = model.unit_us * model.load.dram
+        return model.dram_share_us / load if load > 0.0 else 1.0

@@ -27,7 +27,7 @@ from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, OperationRun, Placements, ProgramRun, RequestRun, StreamRun
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, KernelLaunch, launch_waits
-from gpusim.trace.operations import Occupied, Operation, Stream
+from gpusim.trace.operations import Kernel, Occupied, Operation, Stream
 
 TURNS_PER_SM = 2.0
 """Turns for each SM of the GPU in which a program that restarts is to end once.
@@ -200,6 +200,7 @@ class _Replay:
         awaited = {other for op in trace.operations() for other in op.depends_on}
         self.ended = {operation: self.env.event() for operation in awaited}
         self.together = self._programs()
+        self.calls = {op.id for op in trace.operations() if not isinstance(op, Kernel)}
         self.branching = {  # operations that launch kernels on streams that a library opens itself
             op.id for op in trace.operations() if any(launch.stream != "main" for launch in op.launches())
         }
@@ -378,6 +379,7 @@ class _Replay:
         handed, end = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
         self.passes[index].launches.append(handed)
         handed.request, handed.index = request, at
+        handed.of_call = operation in self.calls
         self.launches.append(handed)
         return end
 

@@ -70,7 +70,8 @@ def felt_early(read: float, written: float) -> float:
     GPUs, by which times are within 1.4 and 3.2 % on the mean.
     """
     moved = read + written
-    return EARLY_READS + (EARLY_MIXED * 4.0 * read * written / (moved * moved) if moved > 0.0 else 0.0)
+    share = written / moved if moved > 0.0 else 0.0
+    return EARLY_READS + EARLY_MIXED * 4.0 * share * (1.0 - share)
 
 
 def lost_share(touched: float) -> float:
