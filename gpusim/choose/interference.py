@@ -2,7 +2,7 @@
 
 A program is taken as its longest kernel of each kind (what binds it), each for the share of the program's time that
 its kind takes. Every kernel of one program meets every kernel of the other for the product of their shares. Two kernels
-that meet have the paces and loads that the replay's own formulas give in a steady state. The order of kernels, tails
+that meet have the paces and loads that the replay's own formulas give in a steady state. The order of kernels, tails,
 waits and code that caches lost are left out [D].
 """
 
