@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import gpusim
 from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
-from gpusim.common.tables import Column, number, numbers, print_json, print_line, print_table
+from gpusim.common.tables import Column, counted, number, numbers, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from gpusim.training.networks.network import Network
@@ -132,7 +132,7 @@ def _print_strategies(
         )
         for each in possible
     ]
-    title = f"{net.name} on {ranks} GPUs of {cluster.name} ({cluster.title}), {batch} samples an iteration"
+    title = f"{net.name} on {ranks} GPUs of {cluster.name} ({cluster.title}), {counted(batch, 'sample')} an iteration"
     print_table([Column("strategy"), *numbers(*titles)], rows, title)
     for each in found:
         if isinstance(each, Impossible):

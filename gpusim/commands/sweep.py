@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
-from gpusim.common.tables import Column, number, numbers, print_json, print_left_out, print_line, print_table
+from gpusim.common.tables import (
+    Column,
+    counted,
+    number,
+    numbers,
+    print_json,
+    print_left_out,
+    print_line,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +179,8 @@ def _tell_what_came_of_it(swept: Swept) -> None:
         point, outcome = swept.failures[0]
         what = " ".join(str(label) for label in point.labels if label != "")
         _tell(f"{len(swept.failures):,} of {len(swept.points):,} points failed; the first, {what}: {outcome.error}")
-    _tell(f"{len(swept.points):,} points, {swept.computed:,} of them computed now, are in {swept.table}")
+    are = "is" if len(swept.points) == 1 else "are"
+    _tell(f"{counted(len(swept.points), 'point')}, {swept.computed:,} of them computed now, {are} in {swept.table}")
 
 
 def _policy_table(swept: Swept, summaries: Sequence[PolicySummary]) -> tuple[list[Column], list[list[str]]]:
