@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,7 +103,13 @@ class Study:
             draw(*tables, folder / name)
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Make the tables, then the page and the pictures; or do what an option asks for instead."""
+        """Make the tables, then the page and the pictures; or do what an option asks for instead.
+
+        A script does it as a module: worker processes find what they are to do by the module's name.
+        """
+        if getattr(sys.modules["__main__"], "STUDY", None) is self:
+            module = import_module(f"experiments.{self.folder.name}.{Path(self.script).stem}")
+            return int(module.STUDY.main(arguments))
         parser = argparse.ArgumentParser(description=re.split(r"[:\n]", self.about or "")[0])
         parser.add_argument("--out", type=Path, default=self.folder, help="folder to write to")
         if self.parallel:
