@@ -126,7 +126,7 @@ def submit(
         issue_us=issue,
         dram_share_us=dram,
         l2_share_us=l2,
-        own_load=MemoryLoad(own_dram, 0.0, early=2.0),
+        own_load=MemoryLoad(own_dram, 0.0),
         load=MemoryLoad(0.0, 0.0),
         wait=MemoryWait(),
         unit_us=1.0,

@@ -74,7 +74,7 @@ def test_what_counts_as_work_on_tensor_cores(busy: float, expected: bool) -> Non
 
 
 def test_what_waits_for_memory_does_not_wait_longer() -> None:
-    own = MemoryLoad(2.0, 0.0, early=2.0)
+    own = MemoryLoad(2.0, 0.0)
     assert memory_slowdown(2.0, 0.0, own, 1.25) == pytest.approx((1.25**2 + 4.0) ** 0.5)
     assert memory_slowdown(0.0, 0.0, own, 1.25) == pytest.approx(1.25)
 

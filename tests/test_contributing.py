@@ -133,7 +133,7 @@ MEMORY = """
 import sys, gpusim
 from gpusim.engine import compiled, core
 from gpusim.model.memory import MemoryLoad, memory_slowdown
-print(int(compiled.is_plain(core)), memory_slowdown(2.0, 0.0, MemoryLoad(1.0, 0.0, early=2.0)))
+print(int(compiled.is_plain(core)), memory_slowdown(2.0, 0.0, MemoryLoad(1.0, 0.0)))
 for policy in ("serial", "inter-sm"):
     print(gpusim.replay(gpusim.load_trace(sys.argv[1]), gpusim.load_gpu("h200"), policy=policy).makespan_us)
 """

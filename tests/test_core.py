@@ -36,11 +36,11 @@ LOADS = st.floats(0.0, 1e3)
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
-@given(LOADS, LOADS, LOADS, LOADS, st.floats(1.0, 2.0), LOADS, st.floats(0.6, 3.2))
+@given(LOADS, LOADS, LOADS, LOADS, st.floats(1.0, 2.0), LOADS)
 def test_the_compiled_core_has_the_memory_term_of_the_model(
-    dram: float, l2: float, own_dram: float, own_l2: float, cycle: float, hits: float, early: float
+    dram: float, l2: float, own_dram: float, own_l2: float, cycle: float, hits: float
 ) -> None:
-    own = MemoryLoad(own_dram, own_l2, hits, early)
+    own = MemoryLoad(own_dram, own_l2, hits)
     table = array("d", [9.0, *own])
     slowdown = used_core.memory_slowdown(dram, l2, table, cycle, 1)
     assert slowdown == memory_slowdown(dram, l2, own, cycle) == memory_slowdown(dram, l2, table, cycle, 1)

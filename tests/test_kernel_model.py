@@ -82,9 +82,9 @@ def test_the_load_of_a_kernel_alone_is_that_of_its_mean_resident_blocks() -> Non
 def test_the_most_of_a_memory_that_a_block_uses_is_its_time_alone_over_the_blocks_at_once() -> None:
     free = replace(A, load=MemoryLoad(0.0, 0.0))
     assert free.most_share_us == pytest.approx(2.0 / 8.0)
-    loaded = replace(A, load=MemoryLoad(0.05, 0.0, early=2.0))  # 0.4 of DRAM alone
+    loaded = replace(A, load=MemoryLoad(0.05, 0.0))  # 0.4 of DRAM alone
     assert loaded.most_share_us == pytest.approx(2.0 * sqrt(1.0 + 0.4**2) / 8.0)
-    both = replace(A, load=MemoryLoad(0.05, 0.12, early=2.0))  # and 0.96 of L2
+    both = replace(A, load=MemoryLoad(0.05, 0.12))  # and 0.96 of L2
     assert both.most_share_us == pytest.approx(2.0 * ((1.0 + 0.4**2) ** 4 + 0.96**8) ** 0.125 / 8.0)
 
 

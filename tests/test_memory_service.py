@@ -16,7 +16,6 @@ from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
-from gpusim.model.memory import EARLY_READS
 from gpusim.results.result import Result
 from gpusim.results.runs import USES
 from gpusim.session import Session
@@ -45,14 +44,12 @@ TOLERANCE = 1e-6
 def test_memory_is_busy_while_blocks_work(stalls: WarpStalls | None, working_us: float) -> None:
     """Of 10 us the launch takes 1, in which no block runs, and a fifth is waited for instructions.
 
-    DRAM was busy for 0.45 of the rest. Without queues sqrt(x) of it would be asked for: x^2 = 0.45^4 (1 + 0.6 x + x^2).
+    DRAM was busy for 0.45 of the rest, so without queues 0.45 / sqrt(1 - 0.45^2) of it would be asked for.
     """
     gpu = tiny(4)
     moved = 0.45 * working_us * gpu.model.dram_sustained_gb_per_s * 1e3 / 4
     one = launch(4, 10.0).model_copy(update={"mix": Mix(dram_read_bytes=moved, stalls=stalls)})
-    b = 0.45**4
-    x = (b * EARLY_READS + sqrt((b * EARLY_READS) ** 2 + 4.0 * (1.0 - b) * b)) / (2.0 * (1.0 - b))
-    assert anchored(one, gpu).own_load.dram == pytest.approx(sqrt(x))
+    assert anchored(one, gpu).own_load.dram == pytest.approx(0.45 / sqrt(1.0 - 0.45**2))
 
 
 @st.composite

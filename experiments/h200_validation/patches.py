@@ -278,7 +278,7 @@ def loads_times(dram: float, l2: float) -> Callable[[], None]:
 
     def patch() -> None:
         dram_bytes, l2_us = fit._dram_bytes, fit._l2_us
-        put(fit, "_dram_bytes", lambda launch: tuple([dram * one for one in dram_bytes(launch)]))
+        put(fit, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
         put(fit, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
 
     return patch
@@ -287,7 +287,7 @@ def loads_times(dram: float, l2: float) -> Callable[[], None]:
 def any_memory_part() -> None:
     """What keeps an SM busy does not limit how much of a recorded time was waiting for memory."""
     known = memory.loads_beside
-    put(fit, "loads_beside", lambda dram, l2, least, full, early: known(dram, l2, 0.0, full, early))
+    put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free, full: known(dram_busy, l2_busy, 0.0, full))
 
 
 def no_carveouts() -> None:

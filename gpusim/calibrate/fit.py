@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import fsum, prod
+from math import prod
 
 from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
 from gpusim.hardware.compute_capability import CAPABILITIES
@@ -36,7 +36,6 @@ from gpusim.model.launchable import fitting_occupancy, launch_footprint
 from gpusim.model.memory import (
     MemoryLoad,
     MemoryWait,
-    felt_early,
     hit_queue,
     loads_beside,
     lost_share,
@@ -85,7 +84,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         fitted,
         demand=replace(fitted.demand, block_us=_block_us(fitted)),
         issue_us=per_work * _issue_us(launch, gpu),
-        dram_share_us=min(most, per_work * fsum(_dram_bytes(launch)) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
+        dram_share_us=min(most, per_work * _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
         l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
     )
 
@@ -334,7 +333,7 @@ def _memory(
 
     They were busy while blocks worked: not before the first came, nor while these waited for instructions [D].
     """
-    dram = fsum(_dram_bytes(launch)) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
+    dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = competing * max(kernel.demands) if kernel.counted else 0.0
@@ -342,11 +341,10 @@ def _memory(
         turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * launch.blocks / (gpu.sm_count * working_us)
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
-    early = felt_early(*_dram_bytes(launch))
-    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), early)
+    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
 
 
 def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) -> float:
@@ -411,10 +409,9 @@ def _l2_us(mix: Mix | None, gpu: GPU) -> float:
     )
 
 
-def _dram_bytes(launch: KernelLaunch) -> tuple[float, float]:
-    """Bytes that a block reads from DRAM, and that it writes there."""
+def _dram_bytes(launch: KernelLaunch) -> float:
     mix = launch.mix
-    return (mix.dram_read_bytes or 0.0, mix.dram_write_bytes or 0.0) if mix is not None else (0.0, 0.0)
+    return (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0) if mix is not None else 0.0
 
 
 def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> tuple[int, int]:

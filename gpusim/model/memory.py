@@ -3,9 +3,9 @@
 This file holds each formula once. The fit, the views of policies and the plain core import it; the build joins it into
 the compiled core (`gpusim.engine.compiled`), for which ``memory.pxd`` holds the types.
 
-DRAM at load rho lengthens a kernel's time by (1 + a rho^2 + rho^4)^(1/4). Its queues are felt the earlier, the more
-reads and writes alternate: `felt_early` gives a. L2 at load lambda lengthens it by (1 + lambda^8)^(1/8): it is felt
-when it is full [D]. Only multiplications and square roots occur, so every machine gives the same bits.
+A memory system at load rho lengthens a kernel's time by (1 + rho^e)^(1/e). The exponent e is 2 for DRAM, whose queues
+are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two, so only multiplications
+and square roots occur, and the result is the same to the bit on every machine.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as b
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
 CODE_LATENCY = 4.0  # of code that caches have lost, over that as recorded [D] (experiments/neighbours, code.csv)
 MISS_QUEUE = 3.0  # how much longer, relative, DRAM takes where it is as busy as it can be [D] (experiments/neighbours)
-EARLY_READS = 0.6  # how early the load of DRAM is felt by reads ([V] dram_bandwidth in memory.csv of both microbenches)
-EARLY_MIXED = 2.6  # how much earlier where half of the bytes are written ([V] the same: 3.2 in all)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -32,13 +30,11 @@ class MemoryLoad(NamedTuple):
         dram: load of DRAM.
         l2: load of L2.
         hits: how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds.
-        early: how early its kernel feels the load of DRAM (`felt_early`).
     """
 
     dram: float
     l2: float
     hits: float = 0.0
-    early: float = EARLY_READS
 
 
 class MemoryWait(NamedTuple):
@@ -61,17 +57,6 @@ class MemoryWait(NamedTuple):
     passing: float = 0.0
     touched: float = 0.0
     code: float = 0.0
-
-
-def felt_early(read: float, written: float) -> float:
-    """How early a kernel feels the load of DRAM: the coefficient of its square, from bytes read and written.
-
-    Fitted to microbenchmarks that read, write and copy on 8 to 132 SMs. It is 0.6 for reads and 3.2 for copies on both
-    GPUs, by which times are within 1.4 and 3.2 % on the mean.
-    """
-    moved = read + written
-    share = written / moved if moved > 0.0 else 0.0
-    return EARLY_READS + EARLY_MIXED * 4.0 * share * (1.0 - share)
 
 
 def lost_share(touched: float) -> float:
@@ -128,8 +113,7 @@ def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float =
     hits = own[at + 2]
     d = dram * (own_dram if own_dram < dram else dram)
     t = l2 * (own_l2 if own_l2 < l2 else l2)
-    free = cycle * cycle
-    inner = free * free + own[at + 3] * free * d + d * d
+    inner = (cycle * cycle + d) * (cycle * cycle + d)
     most = own_l2 if own_l2 < 1.0 else 1.0
     waited = 1.0 + hits * (l2 if l2 < most else most)
     return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
@@ -155,16 +139,14 @@ def memory_that_binds(whole: float, largest: float, dram: float, l2: float, own:
     return 1 if of_dram >= of_l2 else 2
 
 
-def memory_free_share(dram_busy: float, l2_busy: float, early: float = EARLY_READS) -> float:
+def memory_free_share(dram_busy: float, l2_busy: float) -> float:
     """Share of a recorded time that is left when L2 and DRAM are free, from how busy each was (0 to 1).
 
-    The inverse of `memory_slowdown` for a kernel alone: busy = load / slowdown. ``early`` is its `MemoryLoad.early`.
+    The inverse of `memory_slowdown` for a kernel alone: busy = load / slowdown.
     """
     l4 = l2_busy * l2_busy * l2_busy * l2_busy
-    d2 = dram_busy * dram_busy
-    felt = early * d2 / 2.0
-    rest = math.sqrt(max(0.0, felt * felt + math.sqrt(1.0 - l4 * l4) - d2 * d2))
-    return math.sqrt(max(rest - felt, 0.0004))
+    rest = math.sqrt(math.sqrt(1.0 - l4 * l4))
+    return math.sqrt(max(rest - dram_busy * dram_busy, 0.0004))
 
 
 def l2_busy_at(waited: float) -> float:
@@ -174,7 +156,7 @@ def l2_busy_at(waited: float) -> float:
 
 
 def loads_beside(
-    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0, early: float = EARLY_READS
+    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0
 ) -> tuple[float, float, float]:
     """Demand on L2 and DRAM in a recording, from how busy each was.
 
@@ -187,24 +169,23 @@ def loads_beside(
             could, though its counters, which are relative to streams, may say less: it counts as busy enough to keep
             the kernel waiting so long, where it sustains `LEAST_L2_SHARE` of streams or more. Else the SM's own path
             filled the queue [D].
-        early: its `MemoryLoad.early`.
 
     Returns:
         Loads of DRAM and L2 when neither lengthens anything, and the share of the time that is left then.
     """
     full = min(l2_busy / LEAST_L2_SHARE, l2_busy_at(full_share))
     dram, l2 = min(dram_busy, MOST_BUSY), max(min(l2_busy, MOST_BUSY), full)
-    felt, free = 1.0, memory_free_share(dram, l2, early)
+    felt, free = 1.0, memory_free_share(dram, l2)
     if free < least_free:
         low, high = 0.0, 1.0
         for _ in range(HALVINGS):
             felt = (low + high) / 2.0
-            if memory_free_share(felt * dram, felt * l2, early) < least_free:
+            if memory_free_share(felt * dram, felt * l2) < least_free:
                 high = felt
             else:
                 low = felt
         felt = low
-        free = memory_free_share(felt * dram, felt * l2, early)
+        free = memory_free_share(felt * dram, felt * l2)
     return felt * dram / free, felt * l2 / free, free
 
 
