@@ -70,7 +70,6 @@ def test_a_kernel_waits_for_code_that_is_gone() -> None:
         Stream(name="a", operations=(Kernel(id="1", kernel=own), Kernel(id="3", kernel=own, depends_on=("2",)))),
         Stream(name="b", operations=(Kernel(id="2", kernel=kernel("other", kept=3.0), depends_on=("1",)),)),
     ]
-    programs = [gpusim.Program(name=stream.name, streams=(stream.name,)) for stream in streams]
     both = [gpusim.Program(name=stream.name, streams=(stream.name,)) for stream in streams]
     one = [gpusim.Program(name="a", streams=("a", "b"))]
     took = []

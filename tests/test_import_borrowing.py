@@ -163,7 +163,7 @@ def test_the_import_borrows_and_says_so(tmp_path: Path) -> None:
     assert [estimable(launch) for launch in launches] == [False, False, False, True]
     assert launches[2].mix is not None
     assert launches[2].mix.dram_read_bytes == 10_000.0
-    assert "2 of 4 kernels got counters from counters.csv; 2 have none" in trace.notes
+    assert "2 of 4 kernels got counters from counters.csv; 2 got none" in trace.notes
     assert (
         "Of the kernels that got none, 1 have an estimate from a launch of the same kernel with another grid."
         in trace.notes
