@@ -420,7 +420,7 @@ def test_launches_without_counters_of_the_model_are_not_counted(tmp_path: Path) 
     """The second launch was profiled with its duration alone: its other cells are empty."""
     rows = [{"Kernel Name": "a"}, {"Kernel Name": "b", **dict.fromkeys(METRICS.keys() - BARE.keys(), "")}]
     assert joined(tmp_path, ["a", "b", "b"], rows)[1].startswith(
-        "1 of 3 kernels got counters from counters.csv; 2 have"
+        "1 of 3 kernels got counters from counters.csv; 2 got none"
     )
 
 
