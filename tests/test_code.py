@@ -37,7 +37,7 @@ def model(name: str, kept: float = 0.0) -> KernelModel:
 
 
 def test_code_is_lost_to_other_code_and_to_data() -> None:
-    cached, own, other = CachedCode(H200, apart=False), model("own"), model("other", kept=1.5)
+    cached, own, other = CachedCode(H200, False, [{"own"}, {"other"}]), model("own"), model("other", kept=1.5)
     assert cached.lost_by(own, 0) == 0.0  # the first time
     assert cached.lost_by(other, 1) == 0.0
     assert cached.lost_by(own, 0) == pytest.approx(0.5)
@@ -45,7 +45,8 @@ def test_code_is_lost_to_other_code_and_to_data() -> None:
 
 
 def test_code_stays_beside_the_same_code_and_where_no_data_move() -> None:
-    cached, own, large, small = CachedCode(H200, apart=False), model("own"), model("large", kept=3.0), model("small")
+    cached = CachedCode(H200, False, [{"own", "large"}, {"own", "large", "small"}])
+    own, large, small = model("own"), model("large", kept=3.0), model("small")
     for one in (own, large, own):  # all of one program
         assert cached.lost_by(one, 0) == 0.0
     for one in (own, large, own):  # another program with the same code
@@ -56,7 +57,8 @@ def test_code_stays_beside_the_same_code_and_where_no_data_move() -> None:
 
 
 def test_on_sms_of_its_own_only_other_kernels_of_its_program_replace_code_there() -> None:
-    cached, own, next_one, other = CachedCode(H200, apart=True), model("own"), model("next"), model("other", kept=3.0)
+    cached = CachedCode(H200, True, [{"own", "next"}, {"other"}])
+    own, next_one, other = model("own"), model("next"), model("other", kept=3.0)
     assert cached.lost_by(own, 0) == cached.lost_by(other, 1) == 0.0
     assert cached.lost_by(own, 0) == 0.0  # no other kernel ran on its SMs
     assert cached.lost_by(next_one, 0) == cached.lost_by(other, 1) == 0.0
@@ -70,7 +72,6 @@ def test_a_kernel_waits_for_code_that_is_gone() -> None:
         Stream(name="a", operations=(Kernel(id="1", kernel=own), Kernel(id="3", kernel=own, depends_on=("2",)))),
         Stream(name="b", operations=(Kernel(id="2", kernel=kernel("other", kept=3.0), depends_on=("1",)),)),
     ]
-    programs = [gpusim.Program(name=stream.name, streams=(stream.name,)) for stream in streams]
     both = [gpusim.Program(name=stream.name, streams=(stream.name,)) for stream in streams]
     one = [gpusim.Program(name="a", streams=("a", "b"))]
     took = []

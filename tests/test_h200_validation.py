@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from experiments.h200_validation import crossval, intervals, patches, run, tables, variants
+from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab import validate
 from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Condition
 from gpusim.results.error_band import COMMAND, VALIDATED, Calls, model_identity
+from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 
 
 def test_documents_hold_the_tables() -> None:
@@ -76,6 +78,20 @@ def test_errors_by_what_binds() -> None:
     ]
     assert (found[0]["mape_percent"], found[0]["bias_percent"]) == (2.0, -1.0)
     assert found[0]["p95_percent"] == pytest.approx(2.9) and found[1]["p95_percent"] == 2.0
+
+
+def test_the_variant_without_ramps_still_loses_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    stalls = WarpStalls(selected=0.0, not_selected=0.0, long_scoreboard=0.0, no_instruction=1.0, wait=3.0)
+    launch = KernelLaunch(
+        name="k", grid=(264, 1, 1), block=(256, 1, 1), registers_per_thread=32, duration_us=20.0, mix=Mix(stalls=stalls)
+    )
+    gpu = load_gpu("h200")
+    for name in ("fetch_stall_share", "_wait"):
+        monkeypatch.setattr(fit, name, getattr(fit, name))  # undone at the end
+    assert fit.anchored(launch, gpu).ramp_work > 0.0
+    patches.no_ramp()
+    assert fit.anchored(launch, gpu).ramp_work == 0.0
+    assert fit.anchored(launch, gpu).wait.code == pytest.approx(0.25)
 
 
 def test_datasets_that_are_not_at_hand_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

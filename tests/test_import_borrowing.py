@@ -99,6 +99,11 @@ def test_blocks_that_take_far_longer_do_as_much_more_work() -> None:
     assert more.stalls == MIX.stalls
 
 
+def test_more_than_a_trace_can_hold_is_not_borrowed() -> None:
+    lent = borrow([run(FILL, 10), run(2 * FILL, 1e9), run(2 * FILL, 20)], {0: MIX}, H200)
+    assert lent.other.keys() == {2}
+
+
 def test_a_grid_that_leaves_sms_idle_has_fewer_active_cycles_and_warps() -> None:
     mix = only([run(FILL, 10), run(H200.sm_count // 2, 10)], {0: MIX})
     assert (mix.active_cycles_avg, mix.active_cycles_max) == pytest.approx((8e3, 17e3))
@@ -163,7 +168,7 @@ def test_the_import_borrows_and_says_so(tmp_path: Path) -> None:
     assert [estimable(launch) for launch in launches] == [False, False, False, True]
     assert launches[2].mix is not None
     assert launches[2].mix.dram_read_bytes == 10_000.0
-    assert "2 of 4 kernels got counters from counters.csv; 2 have none" in trace.notes
+    assert "2 of 4 kernels got counters from counters.csv; 2 got none" in trace.notes
     assert (
         "Of the kernels that got none, 1 have an estimate from a launch of the same kernel with another grid."
         in trace.notes

@@ -382,7 +382,7 @@ def test_counters_join_by_name_grid_and_order(tmp_path: Path) -> None:
     ]
     found, line = joined(tmp_path, ["a", "b", "b", "c"], rows)
     assert found == [2.0, 1.0, 3.0, None]
-    assert line == ("3 of 4 kernels got counters from counters.csv; 1 have none, 1 of 4 profiled launches match none.")
+    assert line == ("3 of 4 kernels got counters from counters.csv; 1 got none, 1 of 4 profiled launches match none.")
 
 
 def test_counters_of_a_gpu_with_other_sms_are_refused(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_launches_without_counters_of_the_model_are_not_counted(tmp_path: Path) 
     """The second launch was profiled with its duration alone: its other cells are empty."""
     rows = [{"Kernel Name": "a"}, {"Kernel Name": "b", **dict.fromkeys(METRICS.keys() - BARE.keys(), "")}]
     assert joined(tmp_path, ["a", "b", "b"], rows)[1].startswith(
-        "1 of 3 kernels got counters from counters.csv; 2 have"
+        "1 of 3 kernels got counters from counters.csv; 2 got none"
     )
 
 

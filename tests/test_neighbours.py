@@ -8,7 +8,8 @@ import pytest
 
 from experiments.neighbours import run as study
 from experiments.rows import from_csv
-from gpusim import load_gpu
+from gpusim import import_profile, load_gpu
+from gpusim.model.contention import fetch_stall_share
 from gpusim.session import Session
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "neighbours"
@@ -49,3 +50,19 @@ def test_models_in_streams_are_predicted() -> None:
     pairs = from_csv(study.Streamed, STUDY / "in_streams.csv")
     assert len(pairs) == 9
     assert sum(abs(pair.error_percent) for pair in pairs) / len(pairs) < 6.0
+
+
+def test_the_limits_of_the_model_quote_models_in_streams() -> None:
+    errors = [pair.error_percent for pair in from_csv(study.Streamed, STUDY / "in_streams.csv")]
+    said = f"{-sum(errors) / len(errors):.1f} % too short on the mean, {-min(errors):.1f} % at most"
+    assert said in (STUDY.parents[1] / "docs" / "model.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not study.PROFILES.is_dir(), reason="needs the profiles of the models")
+def test_the_page_says_for_how_long_the_convolution_waits_for_code() -> None:
+    """The first depthwise convolution of each pass of ConvNeXt."""
+    name = study.PROFILES / "convnext_tiny"
+    trace = import_profile(f"{name}.kineto.json.gz", counters=f"{name}.ncu.csv.gz").trace
+    launches = [launch for operation in trace.operations() for launch in operation.launches()]
+    first = next(launch for launch in launches if launch.name == "conv2d_c1_k1_nhwc_specialized")
+    assert f"Of its time, {100 * fetch_stall_share(first.mix):.0f} % waits for code" in (STUDY / "page.md").read_text()

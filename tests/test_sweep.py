@@ -65,6 +65,7 @@ def test_a_path_is_enough_from_python(tmp_path: Path) -> None:
     path = small(tmp_path)
     swept = gpusim.sweep(path, executors=Here)
     assert swept.table == path.with_suffix(".csv")
+    assert repr(swept) == f"Swept(table={str(swept.table)!r}, points={len(swept.points)}, failed=0)"
     assert list(swept.frame["policy"]) == [point.labels[-2] for point in swept.points]
     again = gpusim.sweep(str(path), executors=Here)
     assert again.computed == 0 and again.frame.equals(swept.frame)

@@ -269,7 +269,12 @@ def test_show_never_prints_what_is_unknown_as_zero(tmp_path: Path, capsys: pytes
     output = show_of([written, {}], tmp_path / "a.json", capsys)
     assert "> 3.0" in output
     others = [name for name in ALL_COUNTERS if name != "dram_write_bytes"]
-    assert f"partly, without {', '.join(others)}, dram_write_bytes" in output.replace("\n", " ")
+    assert f"partly, without {', '.join(others)} (1 of 2 launches); 1 of 2 estimated" in output.replace("\n", " ")
+    counters = {name: 1.0 for name in ALL_COUNTERS if name != "stalls"}
+    stalls = {"selected": 1.0, "not_selected": 1.0, "long_scoreboard": 1.0}
+    whole = {"mix": {**counters, "stalls": stalls}}
+    borrowed = {"mix": {**whole["mix"], "estimated": True}}
+    assert "counted; 1 of 3 estimated" in show_of([whole, borrowed, whole], tmp_path / "a.json", capsys)
     output = show_of([{"name": "x", **written}, {"name": "y"}], tmp_path / "a.json", capsys)
     assert f"partly, without {', '.join(others)}\n" in output
 

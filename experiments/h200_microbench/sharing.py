@@ -1,8 +1,8 @@
 """The gain of kernels that share an SM, predicted and measured: `python experiments/h200_microbench/sharing.py`.
 
-The folder holds `sharing.csv`, progress of blocks of two kernels that
-share an SM; `residency.csv`, progress of k blocks of one kernel; and `counters.csv`, the counters of each kernel. A
-prediction uses only the counters at the largest number of blocks of each kernel, as recordings have them.
+The folder, and that of the H100, holds `sharing.csv`, progress of blocks of two kernels that share an SM;
+`residency.csv`, progress of k blocks of one kernel; and `counters.csv`, the counters of each kernel. A prediction uses
+only the counters at the largest number of blocks of each kernel, as recordings have them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,7 @@ from gpusim.model.contention import WarpDemand, mix_times, warp_demand
 from gpusim.trace.kernels import Mix, WarpStalls
 
 SHARING, COUNTERS, RESIDENCY = "sharing.csv", "counters.csv", "residency.csv"
-PIPES = (
-    "issue",
-    "alu",
-    "fma",
-    "lsu",
-    "l1",
-)  # that counters.csv counts; tensor cores are idle
+PIPES = ("issue", "alu", "fma", "lsu", "l1")  # that counters.csv counts; tensor cores are idle
 STEADY_WAVES = "6"  # of the rows of residency.csv in which blocks are refilled as they end
 
 

@@ -176,8 +176,10 @@ def even_schedulers() -> None:
 
 
 def no_ramp() -> None:
-    """The first blocks of a kernel take no longer than later ones."""
+    """The first blocks of a kernel take no longer than later ones. Lost code takes as long."""
+    share, wait = fit.fetch_stall_share, fit._wait
     put(fit, "fetch_stall_share", lambda mix: 0.0)
+    put(fit, "_wait", lambda launch, *rest: wait(launch, *rest)._replace(code=share(launch.mix)))
 
 
 def longer_ramps() -> None:

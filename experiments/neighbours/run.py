@@ -18,6 +18,7 @@ from experiments.markdown import table
 from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim.common.errors import InputError
+from gpusim.common.tables import grouped
 from gpusim.lab.whole_models import ModelCase, ModelPredictor
 from gpusim.session import Session
 from gpusim.trace.edit import merge
@@ -192,13 +193,9 @@ def code_table() -> str:
 
 def convolution_table() -> str:
     """Median time of one depthwise convolution by what ran before it."""
-    times: dict[str, list[float]] = {}
-    for row in lines(CONVOLUTION):
-        times.setdefault(row["when"], []).append(float(row["us"]))
-    return table(
-        ("the convolution", "times", "median µs"),
-        [(one, str(len(us)), f"{median(us):.0f}") for one, us in times.items()],
-    )
+    runs = grouped(lines(CONVOLUTION), lambda row: row["when"])
+    cells = [(when, str(len(of)), f"{median(float(row['us']) for row in of):.0f}") for when, of in runs.items()]
+    return table(("the convolution", "times", "median µs"), cells)
 
 
 def streams_table(pairs: Sequence[Streamed]) -> str:

@@ -81,7 +81,7 @@ class Pairs:
     trace: str  # its name
     gpu: str  # its name
     independent: int  # pairs of convolutions of which neither waits for the other
-    # those of them with algorithms that complement one another; first the fastest over the fastest ones in a row
+    # those of them with algorithms that complement one another; first that which gains most over the fastest algorithms
     cases: tuple[Case, ...]
 
 

@@ -167,14 +167,15 @@ def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
 
 
 def _demand(launches: list[KernelLaunch]) -> str:
-    """Counters that all launches of a kernel have."""
-    if all(launch.estimated for launch in launches):
+    """Counters that all launches of a kernel have, and how many launches have an estimate instead."""
+    estimated = sum(launch.estimated for launch in launches)
+    if estimated == len(launches):
         return "estimated"
-    lacking = [launch.uncounted for launch in launches if launch.uncounted]
-    if not lacking:
-        return "counted"
-    some = "" if len(lacking) == len(launches) else f" ({len(lacking)} launches)"
-    return f"partly, without {', '.join(dict.fromkeys(name for names in lacking for name in names))}{some}"
+    lacking = [launch.uncounted for launch in launches if launch.uncounted and not launch.estimated]
+    some = "" if len(lacking) == len(launches) else f" ({len(lacking)} of {len(launches)} launches)"
+    names = ", ".join(dict.fromkeys(name for names in lacking for name in names))
+    text = f"partly, without {names}{some}" if lacking else "counted"
+    return text + (f"; {estimated} of {len(launches)} estimated" if estimated else "")
 
 
 def _moved_mb(launches: list[KernelLaunch]) -> str:

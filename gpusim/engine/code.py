@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Sequence, Set
 
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
@@ -19,10 +20,12 @@ class CachedCode:
     Args:
         gpu: the GPU.
         apart: whether programs run on SMs of their own.
+        names: of the kernels of each program.
     """
 
-    def __init__(self, gpu: GPU, apart: bool) -> None:
+    def __init__(self, gpu: GPU, apart: bool, names: Sequence[Set[str]]) -> None:
         self._apart = apart
+        self._names = names
         self._kept_us = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes) / gpu.model.dram_sustained_gb_per_s / 1e3
         self._moved = 0.0  # by DRAM, over what L2 keeps
         self._count = 0  # kernels that came
@@ -35,7 +38,7 @@ class CachedCode:
         lost = 0.0
         if model.name in own:
             at, moved = own[model.name]
-            lost = lost_share(self._moved - moved) if self._other_code_since(at, own) else 0.0
+            lost = lost_share(self._moved - moved) if self._other_code_since(at, program) else 0.0
         self._count += 1
         self._moved += model.blocks * model.dram_share_us / self._kept_us
         self._came[model.name] = self._count
@@ -44,13 +47,13 @@ class CachedCode:
         own[model.name] = self._count, self._moved
         return lost
 
-    def _other_code_since(self, at: int, own: dict[str, tuple[int, float]]) -> bool:
+    def _other_code_since(self, at: int, program: int) -> bool:
         """Whether a kernel came that a program lacks, and one on the program's SMs."""
-        if self._apart and next(reversed(own.values()))[0] == at:
+        if self._apart and next(reversed(self._last[program].values()))[0] == at:
             return False
         for name in reversed(self._came):
             if self._came[name] <= at:
                 return False
-            if name not in own:
+            if name not in self._names[program]:
                 return True
         return False

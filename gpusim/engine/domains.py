@@ -136,7 +136,9 @@ class Domains:
         launches = self.launches
         for i in range(launches.active_count):
             self.beside[i] = 0.0
-        if launches.active_count < 2 and launches.code_lost[launches.active[0]] == 0.0:
+        if launches.active_count == 0:
+            return
+        if launches.active_count == 1 and launches.code_lost[launches.active[0]] == 0.0:
             return
         dram = self.served_of(domain, launches.dram_demand)
         l2 = self.served_of(domain, launches.l2_demand)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
 from typing import Any
 
+from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import trimmed
 from gpusim.io.timeline import Activity, KernelRun
@@ -145,7 +147,8 @@ def borrow(activities: Sequence[Activity], counted: Mapping[int, Mix], gpu: GPU)
         if lender.work.grid == run.work.grid:
             same[run.number] = _of_same_grid(mix, run, lender)
         else:
-            other[run.number] = _of_other_grid(mix, run, lender)
+            with suppress(InputError):  # a time so far off that no trace can hold the work
+                other[run.number] = _of_other_grid(mix, run, lender)
     return Borrowed(same, other)
 
 
@@ -184,6 +187,9 @@ def _of_other_grid(mix: Mix, run: Run, lender: Run) -> Mix:
     Its work stays, unless its block takes more than `SAME_WORK` times as long, or as short: then it is assumed to
     work at the same pace [D]. Active cycles follow the time and the share of the SMs that get a block, resident warps
     the most blocks that an SM holds. Hit rates and the least active cycles do not carry over.
+
+    Raises:
+        InputError: more than a trace can hold.
     """
     slower = run.block_us / lender.block_us
     longer = run.working_us / lender.working_us
@@ -198,4 +204,4 @@ def _of_other_grid(mix: Mix, run: Run, lender: Run) -> Mix:
     update |= dict.fromkeys(OF_THE_GRID)
     if mix.cluster is not None and any(n % size for n, size in zip(run.work.grid, mix.cluster, strict=True)):
         update["cluster"] = None
-    return mix.model_copy(update={**update, "estimated": True})
+    return Mix(**{name: getattr(mix, name) for name in Mix.model_fields} | update | {"estimated": True})

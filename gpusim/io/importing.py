@@ -320,7 +320,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[st
     used = len(set(matched.values()))
     line = (
         f"{len(mixes)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
-        f"{len(runs) - len(mixes)} have none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
+        f"{len(runs) - len(mixes)} got none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
     )
     lent = borrow(timeline.activities, mixes, gpu)
     return with_mixes(timeline, {**mixes, **lent.same, **lent.other}), [line, *_borrowed(lent)]

@@ -53,6 +53,9 @@ class Swept:
     computed: int  # how many of them were computed now; the others were in the table
     dropped: int  # rows of the table from before that were of no point of this experiment
 
+    def __repr__(self) -> str:
+        return f"Swept(table={str(self.table)!r}, points={len(self.points)}, failed={len(self.failures)})"
+
     @property
     def frame(self) -> pd.DataFrame:
         """The rows of the table, one per point: labels, outcome, identity and checksum."""
