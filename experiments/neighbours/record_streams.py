@@ -1,0 +1,81 @@
+"""Record two whole models in two streams: `python experiments/neighbours/record_streams.py MODELS.py`.
+
+MODELS.py names models as for `gpusim record`. Passes of two models run as CUDA graphs in two streams, which an event
+releases together. PyTorch's profiler gives the time from the start of the first kernel to the end of the last one. It
+writes streams.csv. It needs what record.py needs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gpusim.common.files import write_table
+from gpusim.lab.record.ops_file import Call, made, read_ops
+from gpusim.lab.record.torch_gpu import Gpu, Queue
+
+HERE = Path(__file__).resolve().parent
+HELD_CYCLES = 20_000_000  # in which the host queues all passes
+HOLDS = "spin"  # in the name of the kernel that holds the streams
+PAIRS = (
+    ("convnext_tiny", 4, "generate", 12),
+    ("prefill", 4, "generate", 5),
+    ("efficientnet_b0", 4, "generate", 15),
+    ("mobilenet_v3_large", 4, "prefill", 11),
+    ("convnext_tiny", 4, "efficientnet_b0", 3),
+    ("convnext_tiny", 4, "mobilenet_v3_large", 4),
+    ("efficientnet_b0", 4, "mobilenet_v3_large", 4),
+    ("convnext_tiny", 4, "prefill", 9),
+    ("mobilenet_v3_large", 4, "generate", 15),
+)
+
+
+def together_us(torch: Any, sides: Sequence[tuple[Call, int, Queue]], scratch: Path) -> float:
+    """Time of some passes in each stream, from the first kernel's start to the last one's end."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        torch.cuda._sleep(HELD_CYCLES)
+        released = torch.cuda.Event()
+        released.record()
+        for graph, passes, queue in sides:
+            queue.stream.wait_event(released)
+            with torch.cuda.stream(queue.stream):
+                for _ in range(passes):
+                    graph()
+        torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(scratch))
+    events = [event for event in json.loads(scratch.read_text())["traceEvents"] if event.get("cat") == "kernel"]
+    kernels = [event for event in events if HOLDS not in event["name"]]
+    end_us: float = max(one["ts"] + one["dur"] for one in kernels)
+    start_us: float = min(one["ts"] for one in kernels)
+    return end_us - start_us
+
+
+def recorded(path: Path) -> Iterator[str]:
+    """The lines of streams.csv."""
+    import torch
+
+    yield "gpu,a,na,b,nb,us\n"
+    gpu, ops = Gpu(), read_ops(path)
+    queues = gpu.queue(), gpu.queue()
+    names = dict.fromkeys(name for a, _, b, _ in PAIRS for name in (a, b))
+    models = {name: made(ops, "MODELS", name) for name in names}  # kept: graphs do not hold their weights
+    graphs = {name: [gpu.graph(model, queue) for queue in queues] for name, model in models.items()}
+    with TemporaryDirectory() as folder:
+        for a, na, b, nb in PAIRS:
+            sides = (graphs[a][0], na, queues[0]), (graphs[b][1], nb, queues[1])
+            us = together_us(torch, sides, Path(folder) / "trace.json")
+            print(a, na, b, nb, f"{us:.0f} us", file=sys.stderr)
+            yield f"{gpu.name},{a},{na},{b},{nb},{us:.0f}\n"
+
+
+def main() -> None:
+    """Record all pairs."""
+    write_table(HERE / "streams.csv", "".join(recorded(Path(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()
