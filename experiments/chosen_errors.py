@@ -11,6 +11,8 @@ from typing import Any
 from gpusim.choose.chosen import MEASURED, ChosenError, Kind, known_errors, length_of
 from gpusim.common.files import write_text
 
+REGRET_PERCENT = 1.5  # asked for, of what `gpusim select` recommends
+
 
 def errors_of(points: Iterable[tuple[float, float, float]]) -> dict[str, dict[str, Any]]:
     """The error of chosen plans by length of their operations, for `chosen.json`.

@@ -10,6 +10,7 @@ from random import Random
 
 from matplotlib.axes import Axes
 
+from experiments.chosen_errors import REGRET_PERCENT
 from experiments.markdown import table
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 
@@ -28,7 +29,6 @@ SEED, RESAMPLES = 1, 4000
 TAIL = 0.025
 HALVINGS = 40
 CHANCE = 0.05  # below which a gain is significant
-REGRET_PERCENT = 1.5  # asked for, of what `gpusim select` recommends
 WORSE = -1.0  # percent, below which a plan counts as worse than plain streams
 
 

@@ -74,6 +74,13 @@ class Neighbour:
             raise RuntimeError(f"{name}: {said.decode()}")
 
 
+def kernels_in(profiler: Any, scratch: Path) -> list[dict[str, Any]]:
+    """The kernels of a profile, in the order of their starts."""
+    profiler.export_chrome_trace(str(scratch))
+    events = [event for event in json.loads(scratch.read_text())["traceEvents"] if event.get("cat") == "kernel"]
+    return sorted(events, key=lambda one: one["ts"])
+
+
 def profiled(
     torch: Any, graph: Any, on: Queue, scratch: Path, begin: Callable[[], None], end: Callable[[], float]
 ) -> tuple[list[tuple[str, float]], float]:
@@ -88,9 +95,7 @@ def profiled(
                 graph()
         on.stream.synchronize()
         rate = end()
-    profiler.export_chrome_trace(str(scratch))
-    events = [event for event in json.loads(scratch.read_text())["traceEvents"] if event.get("cat") == "kernel"]
-    events = sorted((one for one in events if not one["name"].startswith("stream(")), key=lambda one: one["ts"])
+    events = [one for one in kernels_in(profiler, scratch) if not one["name"].startswith("stream(")]
     each = len(events) // PASSES
     passes = [events[each * n : each * (n + 1)] for n in range(1, PASSES)]
     return [(same[0]["name"], median(one["dur"] for one in same)) for same in zip(*passes, strict=True)], rate

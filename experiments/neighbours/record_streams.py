@@ -7,13 +7,13 @@ writes streams.csv. It needs what record.py needs.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from experiments.neighbours.record import kernels_in
 from gpusim.common.files import write_table
 from gpusim.lab.record.ops_file import Call, made, read_ops
 from gpusim.lab.record.torch_gpu import Gpu, Queue
@@ -46,11 +46,9 @@ def together_us(torch: Any, sides: Sequence[tuple[Call, int, Queue]], scratch: P
                 for _ in range(passes):
                     graph()
         torch.cuda.synchronize()
-    profiler.export_chrome_trace(str(scratch))
-    events = [event for event in json.loads(scratch.read_text())["traceEvents"] if event.get("cat") == "kernel"]
-    kernels = [event for event in events if HOLDS not in event["name"]]
+    kernels = [one for one in kernels_in(profiler, scratch) if HOLDS not in one["name"]]
     end_us: float = max(one["ts"] + one["dur"] for one in kernels)
-    start_us: float = min(one["ts"] for one in kernels)
+    start_us: float = kernels[0]["ts"]
     return end_us - start_us
 
 

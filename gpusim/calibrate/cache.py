@@ -43,7 +43,7 @@ MOST_OFF = 10.0  # factor by which a time that a fit found may be off its estima
 
 
 def cache_folder() -> Path:
-    """Our folder within the user's cache folder on this system."""
+    """Return gpusim's folder in the user's cache directory."""
     if given := os.environ.get("XDG_CACHE_HOME"):
         base = Path(given)
     elif sys.platform == "win32":

@@ -83,7 +83,7 @@ def closest(given: object, names: Iterable[str]) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Returns an exception that somebody else's code raised as text: its class, and what it says if it can."""
+    """Return an exception from user code or a library as text: its class, and its message if it has one."""
     name = type(error).__name__
     try:
         text = str(error)

@@ -14,8 +14,8 @@ class CachedCode:
     """Tells of each kernel that starts how much of its code the caches have lost since its name came last.
 
     Any other kernel takes its place in the caches of the SMs on which it runs. Kernels with code that its own program
-    lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. What a
-    program's own kernels replace there, a recording already holds.
+    lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. A
+    recording already includes the effect of the program's own kernels.
 
     Args:
         gpu: the GPU.

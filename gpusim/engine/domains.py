@@ -165,7 +165,7 @@ class Domains:
                 self.beside[i] = longer * memory_slowdown(dram_load, l2_load, launches.own, own_cycle, slot * OWN)
 
     def served_of(self, domain: int, demand: array[float]) -> float:
-        """What a domain serves of a memory over what it can."""
+        """Service of a memory relative to the capacity of the domain."""
         total = 0.0
         for i in range(self.launches.active_count):
             slot = self.launches.active[i]
@@ -184,7 +184,7 @@ class Domains:
         return queue if queue > 1.0 else 1.0
 
     def served(self, domain: int) -> float:
-        """What a domain serves of DRAM or L2 over what it can, whichever is more."""
+        """Service of DRAM or of L2 relative to the capacity of the domain, whichever is larger."""
         dram = self.served_of(domain, self.launches.dram_demand)
         l2 = self.served_of(domain, self.launches.l2_demand)
         return l2 if l2 > dram else dram

@@ -292,7 +292,7 @@ class Residents:
             launches.placed_all = True
 
     def drop(self, sm: int, j: int) -> None:
-        """Take the block at position ``j`` off an SM, whose residents get their rates anew (`project`)."""
+        """Remove the block at position ``j`` from an SM, and recompute the rates of the other residents (`project`)."""
         launches = self.launches
         slot = self.owner[j]
         last = sm * self.width + self.count[sm] - 1

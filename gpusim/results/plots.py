@@ -54,7 +54,7 @@ RUNNING, WAITING, IDLE_SM, OTHER = "running", "ready, waiting", "idle SM", "copy
 
 
 class TimeAxis(NamedTuple):
-    """How times are shown: what divides microseconds, and the unit."""
+    """Display unit of times: the divisor of microseconds, and the name of the unit."""
 
     divisor: float
     unit: str
