@@ -223,6 +223,30 @@ def test_ctrl_c_ends_a_benchmark_silently() -> None:
     assert process.communicate(timeout=60)[1] == "" and process.returncode == cli.INTERRUPTED
 
 
+CTRL_C = """
+import os, signal, threading
+from gpusim.common.cores import _ctrl_c_later
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+try:
+    with _ctrl_c_later():
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1_000_000))
+        print("submitted")
+    threading.Event().wait()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there is Ctrl-C deferred")
+def test_ctrl_c_waits_until_a_task_is_submitted_whatever_thread_gets_it() -> None:
+    """A process that was half started when its parent was interrupted would print an error."""
+    assert subprocess.run([sys.executable, "-c", CTRL_C], capture_output=True, text=True).stdout.split() == [
+        "submitted",
+        "interrupted",
+    ]
+
+
 HERE = [command for command in cli.COMMANDS if command.name not in ("import", "record", "sweep", "validate")]
 ACTIONS = ("new", "show", "select", "merge", "convert", "check")
 

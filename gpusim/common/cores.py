@@ -65,15 +65,25 @@ class LocalPool(ProcessPoolExecutor):
 
 @contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Defer Ctrl-C in this thread, and block it in processes started in the block, where the system supports it."""
+    """Defer Ctrl-C, and block it in processes started in the block, where the system supports it.
+
+    Blocked in this thread alone it would still interrupt it: the system may deliver it to a thread of a library.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    came: list[int] = []
+    interrupted = threading.current_thread() is threading.main_thread()  # no other thread ever is
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if interrupted else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _on_a_leash(leash: Connection) -> None:
