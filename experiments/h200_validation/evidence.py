@@ -45,8 +45,9 @@ def values_table() -> str:
         unit = info.json_schema_extra["unit"] if isinstance(info.json_schema_extra, dict) else ""
         source = file[name]["source"] if name in file else ""
         how = "default" if not source else "fitted" if "fitted" in source else "measured"
-        rows.append((f"`{name}`", f"{getattr(model, name):g}", str(unit), how))
-    return table(("constant", "value", "unit", "by"), rows)
+        value = f"{getattr(model, name):g}" + (f" {unit}" if unit != "1" else "")
+        rows.append((f"`{name}`", value, how))
+    return table(("constant", "value", "by"), rows)
 
 
 def cells_table() -> str:
