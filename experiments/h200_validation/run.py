@@ -10,8 +10,9 @@ data/ with two scaling points and writes scaling.csv.
 of the SM curves, every third of the residency curves, every tenth pair on streams, every twelfth in green contexts,
 every second row of quota.csv and module. That is 773 conditions, 11 to 17 s of CPU time a variant. `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
-`--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
-under .cache/, so a run that was interrupted goes on where it stopped, and what is unchanged is not predicted again.
+`--all` does everything. Every run then writes the tables into README.md, evidence.md and docs/model.md. What was
+predicted is kept under .cache/, so a run that was interrupted goes on where it stopped, and what is unchanged is not
+predicted again.
 """
 
 from __future__ import annotations
