@@ -60,6 +60,8 @@ EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 BLOCK_ENDS_CYCLES = 2280.0  # of a block alone on its SM, that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
+HELD_BELOW = 0.95  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
+LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -304,6 +306,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         least_carveout_bytes=least,
         demand=kernel,
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
+        held_clock=held_clock(launch, free, gpu),
         unit_us=free,
         load=load,
         wait=_wait(launch, kernel, residents, exposed, gpu),
@@ -345,6 +348,19 @@ def _memory(
     waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
+
+
+def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
+    """Clock that the power limit left a kernel on tensor cores in its recording, over theirs without a limit.
+
+    Only what is left of its time when memory is free tells it (``free``) [D]: memory keeps its own clock.
+    """
+    mix = launch.mix
+    if mix is None or mix.clock_mhz is None or not launch.on_tensor_cores(gpu.sm_count):
+        return 1.0
+    full_mhz = HELD_BELOW * gpu.boost_clock_mhz * gpu.model.tensor_clock_share
+    lost = free * max(0.0, 1.0 - mix.clock_mhz / full_mhz)
+    return max(LEAST_CLOCK, 1.0 - lost)
 
 
 def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) -> float:

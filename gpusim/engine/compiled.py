@@ -22,6 +22,7 @@ from types import ModuleType
 CORE = "gpusim.engine.core"
 PARTS = (  # each imports only those before it
     "gpusim.model.memory",
+    "gpusim.model.clock",
     "gpusim.engine.tables",
     "gpusim.engine.launches",
     "gpusim.engine.mixes",

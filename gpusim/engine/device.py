@@ -23,6 +23,7 @@ from gpusim.engine.rates import KNOWN_MIXES, Rates
 from gpusim.engine.sm_array import domain_of_sm, sm_array
 from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
+from gpusim.model.clock import power_cycle
 from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
@@ -528,10 +529,12 @@ class Device:
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
         rates, dram, l2 = KNOWN_MIXES.rates(models)
-        cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
+        tensor_cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
+        held = any(model.held_clock < 1.0 for model, _ in models)
+        power = power_cycle(everywhere * fsum(count * model.block_power for model, count in models) if held else 0.0)
         slowed = [
-            count * rate / model.slowdown(dram * everywhere, l2 * everywhere, cycle)
+            count * rate / model.slowdown(dram * everywhere, l2 * everywhere, tensor_cycle, power)
             for (model, count), rate in zip(models, rates, strict=True)
         ]
         of_dram = [rate * model.dram_share_us for (model, _), rate in zip(models, slowed, strict=True)]

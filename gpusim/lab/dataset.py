@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import fsum
 from pathlib import Path
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.hardware.gpu import GPU
-from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
+from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, clocked, launch_from_counters
 from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.fields import LEAST_DURATION_US, MAX_DURATION_US, MAX_TRAFFIC_BYTES
 from gpusim.trace.kernels import KernelLaunch
@@ -140,9 +141,21 @@ class Recordings:
         warm_us, cold_us = ms * 1e3, None
         if "ms_warm" in call and "ms_cold" in call:
             warm_us, cold_us = self._ms(call, "ms_warm") * 1e3, self._ms(call, "ms_cold") * 1e3
+        kernels = self._clocked(kernels, rows, ms * 1e3)
         tensors, workspace = (self._bytes(call, column) for column in ("tensor_bytes", "workspace_bytes"))
         touched = None if tensors is None or workspace is None else tensors + workspace
         return Op(name, ms, self.gpu_bound(name), tuple(kernels), workspace, touched, warm_us, cold_us, scaling_ms)
+
+    @staticmethod
+    def _clocked(kernels: Sequence[KernelLaunch], rows: Sequence[Row], call_us: float) -> list[KernelLaunch]:
+        """The kernels with the SM clock that a call had, whose time was recorded without Nsight Compute."""
+        factor = call_us / fsum(kernel.duration_us for kernel in kernels)
+        return [
+            kernel.model_copy(update={"mix": clocked(kernel.mix, row, factor * kernel.duration_us)})
+            if kernel.mix is not None and kernel.stream == "main"
+            else kernel
+            for kernel, row in zip(kernels, rows, strict=True)
+        ]
 
     def _ms(self, call: Row, column: str) -> float:
         return time_in(call, column, self._calls_file, call["op"])

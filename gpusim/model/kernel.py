@@ -11,6 +11,7 @@ from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.trace.fields import MAX_BLOCK_LENGTHS
 
+OTHER_POWER = 0.75  # of the limit, by a kernel on all SMs that it does not hold back ([V] experiments/power: 0.6 to 0.9)
 LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
 
 
@@ -38,6 +39,7 @@ class KernelModel:
         least_carveout_bytes: shared memory that an SM with other blocks must be set to for its own to join them.
         demand: of its warps on an SM.
         on_tensor_cores: whether it computes on tensor cores.
+        held_clock: clock of the SMs that the power limit left it in the recording, over that without one.
         unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
         load: what one such block adds to the load of L2 and DRAM.
         wait: what of its time is latency of L2 and DRAM.
@@ -77,6 +79,7 @@ class KernelModel:
     least_carveout_bytes: int
     demand: WarpDemand
     on_tensor_cores: bool
+    held_clock: float
     unit_us: float
     load: MemoryLoad
     wait: MemoryWait
@@ -150,9 +153,21 @@ class KernelModel:
             pace = LATE_SLOWDOWN * self._on_all_sms(self._most_pace)
         return self.unit_us * memory_slowdown(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
-    def slowdown(self, dram: float, l2: float, cycle: float) -> float:
-        """`memory_slowdown` of it; on tensor cores it was recorded at the cycle that they cause."""
-        return memory_slowdown(dram, l2, self.own_load, 1.0 if self.on_tensor_cores else cycle)
+    def slowdown(self, dram: float, l2: float, tensor_cycle: float, power_cycle: float) -> float:
+        """`memory_slowdown` of it; on tensor cores it was recorded at the cycle that they and its power cause."""
+        cycle = self.held_clock if self.on_tensor_cores else tensor_cycle
+        return memory_slowdown(dram, l2, self.own_load, cycle * power_cycle)
+
+    @property
+    def block_power(self) -> float:
+        """Power of a resident block at the full clock, over the limit of the GPU.
+
+        A kernel that the limit held back drew all of it then, with the blocks that it had on the SMs.
+        """
+        if self.held_clock < 1.0:
+            cube = self.held_clock * self.held_clock * self.held_clock
+            return 1.0 / cube / min(self.blocks, self.blocks_per_sm * self.sm_count)
+        return OTHER_POWER / (self.blocks_per_sm * self.sm_count)
 
     @property
     def need(self) -> tuple[int, int, int, int]:

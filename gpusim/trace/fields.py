@@ -28,6 +28,7 @@ MAX_CLUSTER_BLOCKS = 16  # of a thread block cluster: more than 8 need a kernel 
 MAX_TRAFFIC_BYTES = 10**15
 MAX_FLOP = 1e18  # of a launch: a thousand seconds of a petaFLOP/s
 MAX_CYCLES = 1e12
+MAX_CLOCK_MHZ = 1e4
 MAX_REQUESTS = 10**6
 LEAST_RATE_PER_S = 1e-3  # of requests: a mean gap of MAX_DURATION_US
 MAX_STREAMS = 4096  # 32 times the kernels that run at once on any GPU

@@ -18,6 +18,7 @@ from gpusim.trace.fields import (
     MAX_BLOCK_LENGTHS,
     MAX_BLOCKS,
     MAX_BLOCKS_PER_US,
+    MAX_CLOCK_MHZ,
     MAX_CLUSTER_BLOCKS,
     MAX_CYCLES,
     MAX_DURATION_US,
@@ -107,6 +108,10 @@ class Mix(Strict):
     active_cycles_min: Annotated[ActiveCycles, described("active cycles of the SM that had fewest")] = None
     active_cycles_avg: Annotated[ActiveCycles, described("active cycles, mean over the SMs")] = None
     active_cycles_max: Annotated[ActiveCycles, described("active cycles of the SM that had most")] = None
+    clock_mhz: Annotated[
+        float | None,
+        measured("MHz", "clock of the SMs over the recorded duration, from cycles; absent: unknown", gt=0, le=MAX_CLOCK_MHZ),
+    ] = None
     shared_memory_config_bytes: Annotated[
         int | None, measured("bytes/SM", "shared memory the driver configured (the carve-out)", ge=0, le=2**24)
     ] = None
