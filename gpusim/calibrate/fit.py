@@ -60,7 +60,7 @@ EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 BLOCK_ENDS_CYCLES = 2280.0  # of a block alone on its SM, that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
-HELD_BELOW = 0.95  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
+HELD_BELOW = 0.97  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
 LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
@@ -283,9 +283,9 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
     )
     exposed = _exposed(launch, foot, residents, gpu)
-    load, free = _memory(launch, kernel, residents, working_us, exposed, gpu)
-    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
+    load, free = _memory(launch, kernel, residents, working_us, exposed, tiled, gpu)
+    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
@@ -330,7 +330,7 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
 
 
 def _memory(
-    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, gpu: GPU
+    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, tiled: int, gpu: GPU
 ) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
@@ -341,7 +341,7 @@ def _memory(
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = competing * max(kernel.demands) if kernel.counted else 0.0
     if kernel.counted and residents <= 1.0:  # no other block works meanwhile
-        turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * launch.blocks / (gpu.sm_count * working_us)
+        turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * tiled / (gpu.sm_count * working_us)
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
