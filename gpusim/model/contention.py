@@ -142,7 +142,7 @@ def warp_demand(
             recorded = recorded[0], max(recorded[1], mean / busy[0])
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
         hidden = hidden_cycles(mix, shared_bytes_per_warp)
-        latency = max(service_demand, _latency_share(*recorded, competing, path_busy, hidden, constants))
+        latency = max(service_demand, _latency_share(*recorded, competing, resident_blocks, path_busy, hidden, constants))
         if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
         else:
@@ -467,7 +467,7 @@ def _recorded_stalls(mix: Mix | None) -> tuple[WarpStalls, float] | None:
 
 
 def _latency_share(
-    stalls: WarpStalls, total: float, competing: float, path_busy: float, hidden: float, constants: ModelConstants
+    stalls: WarpStalls, total: float, competing: float, resident: float, path_busy: float, hidden: float, constants: ModelConstants
 ) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
@@ -491,7 +491,7 @@ def _latency_share(
         + _of(stalls.lg_throttle)
         + others
         * (
-            constants.waiting_turn_share * (_of(stalls.barrier) + _of(stalls.short_scoreboard))
+            constants.waiting_turn_share * ((1-1/resident)/max(others,1e-9)*_of(stalls.barrier) + _of(stalls.short_scoreboard))
             + path_busy * path_busy * _of(stalls.long_scoreboard)
         )
     )
