@@ -26,6 +26,7 @@ from gpusim.model.contention import (
     full_queue_share,
     hit_wait_share,
     memory_stall_share,
+    missed_share,
     mix_times,
     queued_share,
     time_at,
@@ -34,12 +35,14 @@ from gpusim.model.contention import (
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
 from gpusim.model.memory import (
+    MISS_LATENCY,
     MemoryLoad,
     MemoryWait,
     hit_queue,
     loads_beside,
     lost_share,
     memory_slowdown,
+    miss_queue,
 )
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
@@ -60,6 +63,8 @@ EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 BLOCK_ENDS_CYCLES = 2280.0  # of a block alone on its SM, that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
+import os
+ML=float(os.environ.get("ML","703"))
 HELD_BELOW = 0.97  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
 LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
@@ -345,9 +350,13 @@ def _memory(
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
-    waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
+    for_hits = hit_wait_share(launch.mix)
+    waited, hits = hit_queue(for_hits, l2, max(0.0, 1.0 - turns / free))
+    free *= 1.0 - waited
+    for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
+    missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses), free * (1.0 - missed)
 
 
 def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
@@ -361,6 +370,23 @@ def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
     full_mhz = HELD_BELOW * gpu.boost_clock_mhz * gpu.model.tensor_clock_share
     lost = free * max(0.0, 1.0 - mix.clock_mhz / full_mhz)
     return max(LEAST_CLOCK, 1.0 - lost)
+
+
+def _reads_longer(launch: KernelLaunch, gpu: GPU) -> float:
+    """How many times as long as in an idle GPU the reads of a kernel took in its recording, at least; 0: unknown.
+
+    By Little's law: bytes under way over bytes per cycle. Each warp at the long scoreboard has at least one request
+    under way, of the mean size [D]: bytes over instructions of the load/store unit, some of which move none.
+    """
+    mix = launch.mix
+    if mix is None or not (mix.lsu_cycles and mix.active_cycles_avg and mix.achieved_warps_per_sm and mix.l1_read_bytes):
+        return 0.0
+    request = (mix.l1_read_bytes + (mix.l1_write_bytes or 0.0)) / mix.lsu_cycles
+    under_way = mix.achieved_warps_per_sm * memory_stall_share(mix) * request
+    per_cycle = mix.l1_read_bytes * launch.blocks / gpu.sm_count / mix.active_cycles_avg
+    misses = missed_share(mix)
+    idle = ML * (misses + (1.0 - misses) / MISS_LATENCY)
+    return under_way / per_cycle / idle
 
 
 def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) -> float:

@@ -436,8 +436,12 @@ def hit_wait_share(mix: Mix | None) -> float:
     """
     if mix is None or _recorded_stalls(mix) is None or not mix.l2_read_bytes:
         return 0.0
-    missed = SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes
-    return memory_stall_share(mix) * max(0.0, 1.0 - missed)
+    return memory_stall_share(mix) * (1.0 - missed_share(mix))
+
+
+def missed_share(mix: Mix) -> float:
+    """Share of a kernel's reads at L2 that DRAM served; 0 where no counters tell."""
+    return min(1.0, SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes) if mix.l2_read_bytes else 0.0
 
 
 def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:
