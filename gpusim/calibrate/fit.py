@@ -63,8 +63,6 @@ EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 BLOCK_ENDS_CYCLES = 2280.0  # of a block alone on its SM, that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
-import os
-ML=float(os.environ.get("ML","703"))
 HELD_BELOW = 0.97  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
 LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
@@ -379,13 +377,15 @@ def _reads_longer(launch: KernelLaunch, gpu: GPU) -> float:
     under way, of the mean size [D]: bytes over instructions of the load/store unit, some of which move none.
     """
     mix = launch.mix
-    if mix is None or not (mix.lsu_cycles and mix.active_cycles_avg and mix.achieved_warps_per_sm and mix.l1_read_bytes):
+    if mix is None or not (
+        mix.lsu_cycles and mix.active_cycles_avg and mix.achieved_warps_per_sm and mix.l1_read_bytes
+    ):
         return 0.0
     request = (mix.l1_read_bytes + (mix.l1_write_bytes or 0.0)) / mix.lsu_cycles
     under_way = mix.achieved_warps_per_sm * memory_stall_share(mix) * request
     per_cycle = mix.l1_read_bytes * launch.blocks / gpu.sm_count / mix.active_cycles_avg
     misses = missed_share(mix)
-    idle = ML * (misses + (1.0 - misses) / MISS_LATENCY)
+    idle = DRAM_LATENCY_CYCLES * (misses + (1.0 - misses) / MISS_LATENCY)
     return under_way / per_cycle / idle
 
 

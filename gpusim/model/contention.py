@@ -142,7 +142,9 @@ def warp_demand(
             recorded = recorded[0], max(recorded[1], mean / busy[0])
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
         hidden = hidden_cycles(mix, shared_bytes_per_warp)
-        latency = max(service_demand, _latency_share(*recorded, competing, resident_blocks, path_busy, hidden, constants))
+        latency = max(
+            service_demand, _latency_share(*recorded, competing, resident_blocks, path_busy, hidden, constants)
+        )
         if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
         else:
@@ -471,7 +473,13 @@ def _recorded_stalls(mix: Mix | None) -> tuple[WarpStalls, float] | None:
 
 
 def _latency_share(
-    stalls: WarpStalls, total: float, competing: float, resident: float, path_busy: float, hidden: float, constants: ModelConstants
+    stalls: WarpStalls,
+    total: float,
+    competing: float,
+    resident: float,
+    path_busy: float,
+    hidden: float,
+    constants: ModelConstants,
 ) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
@@ -482,6 +490,7 @@ def _latency_share(
         stalls: the stall reasons, per issued instruction.
         total: their sum.
         competing: warps that take turns.
+        resident: mean resident blocks of an SM: a block alone waits at barriers for its own warps.
         path_busy: how busy the L1 path was where it is what binds; else 0.
         hidden: cycles of what counts as waiting for service in which a warp alone would wait for memory.
         constants: of the recording GPU.
@@ -495,9 +504,10 @@ def _latency_share(
         + _of(stalls.lg_throttle)
         + others
         * (
-            constants.waiting_turn_share * ((1-1/resident)/max(others,1e-9)*_of(stalls.barrier) + _of(stalls.short_scoreboard))
+            constants.waiting_turn_share * _of(stalls.short_scoreboard)
             + path_busy * path_busy * _of(stalls.long_scoreboard)
         )
+        + (1.0 - 1.0 / resident) * constants.waiting_turn_share * _of(stalls.barrier)
     )
     return min(1.0, max(1.0, total - max(0.0, turns - hidden)) / total)
 

@@ -110,7 +110,9 @@ class Mix(Strict):
     active_cycles_max: Annotated[ActiveCycles, described("active cycles of the SM that had most")] = None
     clock_mhz: Annotated[
         float | None,
-        measured("MHz", "clock of the SMs over the recorded duration, from cycles; absent: unknown", gt=0, le=MAX_CLOCK_MHZ),
+        measured(
+            "MHz", "clock of the SMs over the recorded duration, from cycles; absent: unknown", gt=0, le=MAX_CLOCK_MHZ
+        ),
     ] = None
     shared_memory_config_bytes: Annotated[
         int | None, measured("bytes/SM", "shared memory the driver configured (the carve-out)", ge=0, le=2**24)
