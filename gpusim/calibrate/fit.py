@@ -368,13 +368,12 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, residents: float, exposed: f
         return MemoryWait()
     read, written = ((moved or 0.0) / SECTORS_OF_A_MISS for moved in (mix.l2_read_bytes, mix.l2_write_bytes))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
-    kept = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes)
-    touched = launch.blocks * (read + written) / kept
+    touched = launch.blocks * (read + written) / gpu.kept_l2_bytes
     return MemoryWait(
         share=exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
-        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept,
+        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / gpu.kept_l2_bytes,
         touched=touched,
         code=fetch_stall_share(mix),
     )

@@ -37,7 +37,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s
     same_chip = source.architecture == target.architecture
     l2_bandwidth = source.model.l2_read_gb_per_s / target.model.l2_read_gb_per_s if same_chip else bandwidth
-    kept = source.model.l2_kept_share * source.l2_bytes / (target.model.l2_kept_share * target.l2_bytes)
+    kept = source.kept_l2_bytes / target.kept_l2_bytes
     demand = demand_elsewhere(
         model.demand, foot.warps / target.limits.sub_partitions, clock, lanes, source.model, target.model
     )

@@ -55,7 +55,7 @@ class Device:
         keep_residents: note what each SM holds whenever that changes.
         passes: as ``View.passes``.
         program_of: the program of each stream, by its position; empty: all are of one.
-        code_of: names of the kernels of each program.
+        code_of: names of the kernels of each program; empty: there is one.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Device:
         self.residents = Holdings(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
-        self._code = CachedCode(gpu, self._shows_sms, code_of) if len(set(program_of)) > 1 and not domains else None
+        self._code = CachedCode(gpu, self._shows_sms, code_of) if code_of and not domains else None
         self._program_of = program_of
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count

@@ -19,15 +19,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.common.files import is_file, parse_toml, path_of, read_text
-from gpusim.hardware.compute_capability import (
-    CAPABILITIES,
-    Bytes,
-    Count,
-    SMLimits,
-    Strict,
-    require_known,
-    unverified_limits,
-)
+from gpusim.common.strict import Strict
+from gpusim.hardware.compute_capability import CAPABILITIES, Bytes, Count, SMLimits, require_known, unverified_limits
 from gpusim.hardware.gpcs import numbered
 from gpusim.hardware.host_costs import HostCosts, HostService
 
@@ -339,6 +332,11 @@ class GPU:
     def gpc_of_sm(self) -> tuple[int, ...]:
         """The GPC of each SM, as `gpusim.hardware.gpcs` numbers them."""
         return numbered(self.sms_per_gpc, self.sm_count)
+
+    @property
+    def kept_l2_bytes(self) -> float:
+        """Bytes of L2 that calls in turn may touch together so that each finds its tensors there again; at least 1."""
+        return max(1.0, self.model.l2_kept_share * self.l2_bytes)
 
     @property
     def fp32_peak_tflops(self) -> float:

@@ -27,11 +27,12 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, one_line, quote
 from gpusim.common.files import is_file, read_toml
 from gpusim.common.fingerprint import module_spec
+from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.hardware.what_if import QUANTITIES, amount
 from gpusim.policies.registry import Code, code_of, policy_from, split_file
@@ -46,16 +47,14 @@ Item = TypeVar("Item")
 MAX_COMBINATIONS = 10**5  # of the values of one table
 
 
-class _ExperimentFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
+class _ExperimentFile(Strict):
     traces: Annotated[list[Text], Field(min_length=1)]
     workload: WorkloadKind = "trace"
     restart: bool = False
-    gpus: list[Text] = []
+    gpus: list[Text] = Field(default_factory=list)
     policies: Annotated[list[Any], Field(min_length=1)]
-    parameters: Any = []
-    seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
+    parameters: Any = Field(default_factory=list)
+    seeds: Annotated[list[Seed], Field(min_length=1, default_factory=lambda: [0])]
 
 
 @dataclass(frozen=True, slots=True)

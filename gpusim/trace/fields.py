@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
 
+from gpusim.common import strict
 from gpusim.common.errors import InputError
 from gpusim.trace.faults import trace_error
 
@@ -99,10 +99,8 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-class Strict(BaseModel, metaclass=_FromPython):
-    """Strict types, no unknown fields, no NaN or infinity, immutable."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+class Strict(strict.Strict, metaclass=_FromPython):
+    """A part of a trace."""
 
 
 class Recurring(Strict):

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, ValidationError
 from gpusim import __version__
 from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
+from gpusim.common.strict import Strict
 from gpusim.common.tables import short_name
-from gpusim.hardware.compute_capability import Strict
 from gpusim.hardware.gpu import GPU
 from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
 from gpusim.results.comparison import Comparison, Entry

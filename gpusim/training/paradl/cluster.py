@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.common.files import is_file, read_toml
-from gpusim.hardware.compute_capability import Strict
+from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.training.paradl.equations import Link, Links
 
