@@ -309,14 +309,7 @@ class Session:
     def _assumed(
         self, trace: Trace, specs: Mapping[str, Spec], results: Sequence[Result], step: Step
     ) -> tuple[dict[str, tuple[float, float]], tuple[str, ...]]:
-        """Least and most makespan of each policy over what may bind kernels without counters, and what to say of it.
-
-        Args:
-            trace: as recorded.
-            specs: of the policies, by their text.
-            results: of each policy, the best first.
-            step: told the name of each step before it.
-        """
+        """Least and most makespan of each policy over what may bind kernels without counters, and what to say of it."""
         if sum(bool(stream.operations) for stream in trace.streams) < 2:
             return {}, ()  # nothing shares the GPU
         spans = {result.policy: [result.makespan_us] for result in results}
@@ -356,11 +349,7 @@ class Session:
         return known
 
     def _checked(self, trace: Trace, policies: str | Sequence[str]) -> list[Spec]:
-        """Policies by their text, each once; what is wrong with one shows before the first is replayed.
-
-        Raises:
-            InputError: an unknown policy or parameter, or a value that this trace or GPU cannot have.
-        """
+        """Policies by their text, each once; what is wrong with one shows before the first is replayed."""
         names = [policies] if isinstance(policies, str) else policies
         if not (isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)):
             expected = "names of policies, such as ['serial', 'leftover']"
@@ -485,13 +474,7 @@ def _score(shared: tuple[Session, Trace, str], policy: str) -> float:
 def opened(
     trace: AnyTrace, gpu: Session | AnyGPU | None, recorded_on: AnyGPU | None = None, seed: int = 0
 ) -> tuple[Trace, Session]:
-    """A trace, and a session to replay it in: the one that is given, or one on a GPU.
-
-    Args:
-        trace: what was recorded, or the path of its file.
-        gpu: where to replay it; None: on the GPU of the recording.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
-        seed: random seed of block-duration jitter; 0: as fitted to the recording.
+    """A trace, and a session to replay it in: the one that is given, or one on a GPU; arguments as of `replay`.
 
     Raises:
         InputError: one of them is nothing of the kind, or its file is wrong.

@@ -54,11 +54,7 @@ def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
 
 
 def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
-    """The GPU that an option names.
-
-    Raises:
-        InputError: there is none, or its file is wrong.
-    """
+    """The GPU that an option names."""
     try:
         return gpusim.load_gpu(name_or_path)
     except InputError as error:
@@ -80,11 +76,7 @@ def read_trace(path: str) -> gpusim.Trace:
 
 
 def read_profile(path: str) -> gpusim.Trace:
-    """The trace of a file, or of a profile, which is imported; what the import decided is told on stderr.
-
-    Raises:
-        InputError: the file is wrong.
-    """
+    """The trace of a file, or of a profile, which is imported; what the import decided is told on stderr."""
     from gpusim.io.importing import no_trace, profile_format
 
     try:
@@ -102,12 +94,7 @@ def read_profile(path: str) -> gpusim.Trace:
 def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_trace) -> gpusim.Trace:
     """The trace of a file, or those of several side by side, each a program named after its file.
 
-    Args:
-        paths: of the files.
-        read: how one is read.
-
-    Raises:
-        InputError: a file is wrong, or traces were recorded on several GPUs.
+    All have to be recorded on one GPU.
     """
     from gpusim.trace.edit import merge
 

@@ -34,11 +34,7 @@ class TooLarge(Exception):
 
 
 def path_of(given: object, what: str) -> Path:
-    """Return a path that is given as text or as one; ``what`` it is of is for the message.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """Return a path that is given as text or as one; ``what`` it is of is for the message."""
     if not isinstance(given, str | os.PathLike):
         raise InputError(None, what, f"is {quote(given)}", "the path of a file")
     return Path(given)
@@ -147,20 +143,12 @@ def read_table(path: str | Path) -> str:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Return the content of a TOML file that a person writes; ``what`` it should be is for messages.
-
-    Raises:
-        InputError: the file cannot be read (`read_text`), or is not TOML.
-    """
+    """Return the content of a TOML file that a person writes; ``what`` it should be is for messages."""
     return parse_toml(read_text(path), path, what)
 
 
 def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
-    """As `read_toml`, of the text that was read.
-
-    Raises:
-        InputError: it is not TOML.
-    """
+    """As `read_toml`, of the text that was read."""
     if text.lstrip().startswith("{"):
         raise InputError(path, "", "is JSON", f"{what} in TOML")
     for n, line in enumerate(text.splitlines(), 1):
@@ -173,11 +161,7 @@ def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
 
 
 def utf8(data: bytes, path: str | Path | None) -> str:
-    """Returns the text that a file holds.
-
-    Raises:
-        InputError: it is not UTF-8.
-    """
+    """Returns the text that a file holds."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -223,21 +207,13 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes a file whole, as `atomic_write` does.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Writes a file whole, as `atomic_write` does."""
     with atomic_write(path) as file:
         file.write(text)
 
 
 def write_table(path: str | Path, text: str) -> None:
-    """Writes a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Writes a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads."""
     data = text.encode()
     with atomic_write(path, "wb") as file:
         file.write(zipped(data) if str(path).endswith(".gz") else data)
@@ -252,11 +228,7 @@ def zipped(data: bytes) -> bytes:
 
 
 def require_new_folder(path: str | Path) -> None:
-    """Refuses a folder that `whole_folder` would not write.
-
-    Raises:
-        InputError: there is something at `path` other than an empty folder.
-    """
+    """Refuses a folder that `whole_folder` would not write."""
     target = Path(path)
     expected = "the name of a new folder, or of an empty one"
     problem = ""
@@ -297,11 +269,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder and its parents, those that do not exist.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """Creates a folder and its parents, those that do not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -309,21 +277,13 @@ def make_folder(path: Path) -> None:
 
 
 def require_ending(path: str | Path, endings: tuple[str, ...]) -> None:
-    """Refuse the name of a file to write that says it is something else; a device such as /dev/stdout has no ending.
-
-    Raises:
-        InputError: it ends in none of ``endings``.
-    """
+    """Refuse the name of a file to write that says it is something else; a device such as /dev/stdout has no ending."""
     if not str(path).lower().endswith(endings) and not str(path).startswith("/dev/"):
         raise InputError(path, "", "cannot be written to", f"a file that ends in {' or '.join(endings)}")
 
 
 def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuse the name of a file to write, before long work whose result it is to hold.
-
-    Raises:
-        InputError: its folder is not there, or it is a folder itself, or one of the inputs.
-    """
+    """Refuse the name of a file to write, before long work whose result it is to hold."""
     if not os.path.isdir(Path(path).absolute().parent):
         raise unwritable(path, FileNotFoundError(ENOENT, strerror(ENOENT)))
     if os.path.isdir(path):

@@ -175,11 +175,7 @@ def unverified_limits(compute_capability: str) -> tuple[str, ...]:
 
 
 def require_known(compute_capability: str) -> None:
-    """Refuse a compute capability whose limits are not known.
-
-    Raises:
-        InputError: it is not one of `CAPABILITIES`.
-    """
+    """Refuse a compute capability whose limits are not known."""
     if compute_capability not in CAPABILITIES:
         problem, expected = (
             f"unknown compute capability {quote(compute_capability)}",

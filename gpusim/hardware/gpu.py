@@ -380,11 +380,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
 
 
 def load_shipped_gpu(name: str) -> GPU:
-    """Return a GPU that ships, by its name. The device of a trace never names a file.
-
-    Raises:
-        InputError: no such GPU ships.
-    """
+    """Return a GPU that ships, by its name. The device of a trace never names a file."""
     if name not in gpu_names():
         expected = expected_one_of(gpu_names(), name, "or its file (--recorded-on)")
         raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
@@ -429,11 +425,7 @@ def _build(name: str, file: GPUFile) -> GPU:
 
 
 def recorded_by(device: str, gpu: GPU) -> GPU:
-    """Return the GPU of the recording of a trace: ``gpu`` itself if it is that one, else one that ships.
-
-    Raises:
-        InputError: it neither ships nor is ``gpu``.
-    """
+    """Return the GPU of the recording of a trace: ``gpu`` itself if it is that one, else one that ships."""
     if device in gpu_names():
         shipped = load_gpu(device)
         return gpu if shipped == gpu else shipped
@@ -444,11 +436,7 @@ def recorded_by(device: str, gpu: GPU) -> GPU:
 
 
 def gpu_of(given: GPU | str | os.PathLike[str]) -> GPU:
-    """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file.
-
-    Raises:
-        InputError: it is none of these, or the file is wrong.
-    """
+    """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file."""
     if isinstance(given, GPU):
         return given
     if isinstance(given, str | os.PathLike):

@@ -75,11 +75,7 @@ def what_if(gpu: GPU | str | PathLike[str], changes: Mapping[str, float | str]) 
 
 
 def amount(gpu: GPU, quantity: str, value: float | str) -> float:
-    """Return the value that a change of one of `QUANTITIES` gives, whether or not it is valid.
-
-    Raises:
-        InputError: an unknown quantity, or a value that stands for none.
-    """
+    """Return the value that a change of one of `QUANTITIES` gives, whether or not it is valid."""
     if quantity not in QUANTITIES:
         raise InputError(None, quantity, "is nothing that can be changed", expected_one_of(QUANTITIES, quantity))
     if isinstance(value, str):

@@ -155,11 +155,7 @@ def _of_gpu(
 
 
 def activities_of(path: Path, device: int | None = None) -> list[Activity]:
-    """Activities of one GPU of a profile, in the order of their starts, with recorded times.
-
-    Raises:
-        InputError: as `import_profile`.
-    """
+    """Activities of one GPU of a profile, in the order of their starts, with recorded times."""
     whole, _ = _read(path, detect(path))
     if whole.one_at_a_time:
         raise InputError(path, "", "is a profile of Nsight Compute, under which nothing overlaps", "a timeline")
@@ -167,11 +163,7 @@ def activities_of(path: Path, device: int | None = None) -> list[Activity]:
 
 
 def detect(path: Path) -> str:
-    """The format of a profile, by its content.
-
-    Raises:
-        InputError: it is none that is known.
-    """
+    """The format of a profile, by its content."""
     head = source.head(path)
     if head.startswith(nsys.MAGIC):
         return "nsys"

@@ -278,11 +278,7 @@ def _external(args: dict[str, Any]) -> int | None:
 
 
 def refuse_amd(path: Path, properties: dict[str, Any]) -> None:
-    """Refuse a GPU that its properties say is AMD's.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuse a GPU that its properties say is AMD's."""
     name = str(properties.get("name", ""))
     if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or properties.get("warpSize") == 64:
         raise source.of_amd(path, name)

@@ -57,11 +57,7 @@ class Profiled:
         return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
-        """Demand of its blocks.
-
-        Raises:
-            InputError: a counter has a value that cannot be.
-        """
+        """Demand of its blocks, if its counters have values that can be."""
         try:
             return mix_from_counters(self.counters, sm_count)
         except InputError as fault:

@@ -63,11 +63,7 @@ class Described:
 
 
 def described(path: Path, device: int | None = None) -> Described:
-    """The GPU that a profile was recorded on.
-
-    Args:
-        path: the profile.
-        device: index of the GPU, where the profile names several; None: the first.
+    """The GPU that a profile was recorded on; of several the one of an index, or the first.
 
     Raises:
         InputError: a profile that describes no GPU, or not that one.
@@ -112,11 +108,7 @@ def _rows(path: Path, is_nsys: bool) -> list[dict[str, Any]]:
 
 
 def gpu_file(found: Described, path: Path) -> str:
-    """A GPU file: what the profile says, and of the nearest GPU that ships what it does not, marked as not verified.
-
-    Raises:
-        InputError: a compute capability that is not known.
-    """
+    """A GPU file: what the profile says, and of the nearest GPU that ships what it does not, marked as not verified."""
     try:
         require_known(found.compute_capability)
     except InputError as error:
@@ -160,10 +152,6 @@ def name_of(found: Described) -> str:
 
 
 def require_new_name(name: str) -> None:
-    """Refuse the name of a GPU that ships, which would hide the new file.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuse the name of a GPU that ships, which would hide the new file."""
     if name in gpu_names():
         raise InputError(None, "-o", f"is named {quote(name)}, as a GPU that ships", "another name of the file")

@@ -117,11 +117,7 @@ def exported(path: Path) -> Iterator[Path]:
 
 
 def gpu_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows about the GPUs of a profile (`GPUS`); empty if it has no such table.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Rows about the GPUs of a profile (`GPUS`); empty if it has no such table."""
     with _database(path) as file:
         try:
             found = file.execute(f'SELECT * FROM "{GPUS}"')

@@ -38,11 +38,7 @@ class Part:
 
 
 def time_us(text: str) -> float:
-    """A time such as ``12ms``, ``1.5s``, ``300us`` or ``300`` (us).
-
-    Raises:
-        InputError: it is none.
-    """
+    """A time such as ``12ms``, ``1.5s``, ``300us`` or ``300`` (us)."""
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(us|ms|s|)", text.strip())
     if found is None:
         raise InputError(None, "time", f"is {quote(text)}", "a time from the profile's first GPU activity, as 12ms")

@@ -101,11 +101,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def cells(path: Path, number: int, line: str, expected: str) -> list[str]:
-    """The fields of a line of CSV.
-
-    Raises:
-        InputError: it is no row; the message says what was expected.
-    """
+    """The fields of a line of CSV."""
     try:
         return next(csv.reader([line]))
     except csv.Error as error:

@@ -71,11 +71,7 @@ def save_timeline(path: str | Path, trace: Trace | str | Path, *results: Replaye
 
 
 def timeline_format(path: str | Path) -> str:
-    """Which of `FORMATS` the ending of a file says.
-
-    Raises:
-        InputError: none of them.
-    """
+    """Which of `FORMATS` the ending of a file says."""
     ending = path_of(path, "timeline").suffix.lower()
     if ending not in FORMATS:
         raise InputError(path, "timeline", "cannot be written to", f"a file that ends in {' or '.join(FORMATS)}")

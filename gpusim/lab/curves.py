@@ -53,11 +53,7 @@ class SplitCurve(Curve):
 
 
 def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
-    """Every division of the SMs in steps of a TPC, held throughout.
-
-    Raises:
-        InputError: the trace has not two streams.
-    """
+    """Every division of the SMs between the two streams of a trace, in steps of a TPC, held throughout."""
     names = [stream.name for stream in trace.streams]
     if len(names) != 2:
         problem = f"leaves {counted(len(names), 'stream')}: {', '.join(names)}"
@@ -79,16 +75,7 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
 
 
 def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Curve:
-    """An operation alone, with ever fewer blocks of its kernels allowed on an SM.
-
-    Args:
-        trace: that it is in.
-        gpu: where.
-        operation: its id; None: the trace has only one.
-
-    Raises:
-        InputError: no such operation, or one that launches no kernel.
-    """
+    """An operation alone, by its id or the only one, with ever fewer blocks of its kernels allowed on an SM."""
     ids = [op.id for op in trace.operations() if op.launches()]
     if not ids:
         raise InputError(None, trace.name, "launches no kernels", "a trace with an operation that does")
@@ -117,11 +104,7 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Curve:
 
 
 def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
-    """Two queues of calls on disjoint SMs (green contexts), with as many calls as were measured.
-
-    Raises:
-        InputError: not two ops, or a pair that was not measured so.
-    """
+    """Two ops that were measured so: queues of calls on disjoint SMs (green contexts), with as many calls."""
     measured = [condition for condition in conditions(dataset) if condition.experiment == "green"]
     pairs = {tuple(op for (op,) in condition.ops): condition for condition in measured}
     if tuple(ops) not in pairs:
@@ -154,11 +137,7 @@ def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
 
 
 def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> Curve:
-    """A call with ever less shared memory left for its blocks.
-
-    Raises:
-        InputError: not one op, or one that was not measured so.
-    """
+    """An op that was measured so: a call with ever less shared memory left for its blocks."""
     measured = [condition for condition in conditions(dataset) if condition.experiment == "residency_curve"]
     known = list(dict.fromkeys(condition.ops[0][0] for condition in measured))
     if len(ops) != 1 or ops[0] not in known:

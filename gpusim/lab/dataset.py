@@ -326,11 +326,7 @@ class Dataset(Recordings):
 
 
 def time_in(row: Row, column: str, path: Path, place: str) -> float:
-    """A field of a row as a time in ms.
-
-    Raises:
-        InputError: it is no number, or shorter or longer than any kernel.
-    """
+    """A field of a row as a time in ms that a kernel can take."""
     return number_in(row, column, path, place, LEAST_MS, MOST_MS)
 
 

@@ -48,12 +48,7 @@ class KernelMix:
 
 
 def kernel_mixes(trace: Trace, recorded_on: GPU) -> list[KernelMix]:
-    """Properties of the kernels of a trace, sorted by time.
-
-    Args:
-        trace: of any recording.
-        recorded_on: the GPU of it, for its number of SMs.
-    """
+    """Properties of the kernels of a trace, sorted by time."""
     by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
     for operation in trace.operations():
         for launch in operation.launches():

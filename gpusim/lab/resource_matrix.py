@@ -42,12 +42,7 @@ def recorded_gpus(folder: Path) -> list[Path]:
 
 
 def score_matrix(folders: Sequence[Path], jobs: int = 2) -> list[Point]:
-    """Every kernel of every pair, predicted and measured.
-
-    Args:
-        folders: of one GPU each, named after it.
-        jobs: processes at once, at least 1.
-    """
+    """Every kernel of every pair, predicted and measured; ``folders`` are of one GPU each, named after it."""
     with ProcessPoolExecutor(jobs) as pool:
         return [point for recorded in pool.map(points, folders) for point in recorded]
 
@@ -93,12 +88,7 @@ class Errors:
 
 
 class Matrix:
-    """The recording of one GPU.
-
-    Args:
-        folder: its tables.
-        gpu: the GPU.
-    """
+    """The recording of one GPU: the tables of a folder."""
 
     def __init__(self, folder: Path, gpu: GPU) -> None:
         self.gpu = gpu

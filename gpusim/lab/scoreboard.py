@@ -75,9 +75,6 @@ def parts(folder: Path) -> list[Part]:
     """The datasets of the benchmark in a folder, the one for fitting first.
 
     A dataset of another GPU counts twice: predicted from its own recordings, and from those of the folder itself.
-
-    Raises:
-        InputError: the folder holds no recordings.
     """
     if not _holds_recordings(folder):
         raise InputError(folder, "folder", "holds no convolutions.csv", "a folder as experiments/h200_validation/data")
@@ -96,11 +93,7 @@ def _holds_recordings(path: Path) -> bool:
 
 
 def load(part: Part) -> Measured:
-    """Read a dataset, and work out the baseline of each condition.
-
-    Raises:
-        InputError: as `gpusim.lab.dataset.Dataset`.
-    """
+    """Read a dataset, and work out the baseline of each condition."""
     dataset = part.case.load()
     predictor, measured = Predictor(dataset), measurements(dataset)
     asked: dict[Place, Condition] = {}

@@ -60,11 +60,7 @@ class Miss:
 
 
 def scoring(case: Case) -> Scoring:
-    """Predict and measure a folder, whatever it holds.
-
-    Raises:
-        InputError: the folder is of no known kind, or something in it is wrong.
-    """
+    """Predict and measure a folder, whatever it holds."""
     folder = Path(case.folder)
     if not whole_models.holds_models(folder):
         return _of_calls(case)
@@ -137,12 +133,7 @@ def missing_counters(folder: Path) -> str:
 
 
 def worst(found: Scoring, count: int) -> list[Miss]:
-    """The ops, pairs, models and modules of each experiment with the largest mean absolute error.
-
-    Args:
-        found: a folder, scored.
-        count: how many for each experiment.
-    """
+    """The ops, pairs, models and modules with the largest mean absolute error: so many of each experiment."""
     known = _Reasons(found)
     misses = []
     for experiment in EXPERIMENTS:

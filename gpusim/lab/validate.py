@@ -66,11 +66,7 @@ class Case:
     scaling: tuple[int, ...] = ()  # numbers of SMs at which predictions may use recorded times
 
     def load(self) -> Dataset:
-        """The dataset, read and checked.
-
-        Raises:
-            InputError: as `Dataset`, or there is no such GPU.
-        """
+        """The dataset, read and checked."""
         gpu = load_gpu(self.gpu)
         if not self.recordings:
             return Dataset(self.folder, gpu, scaling=self.scaling)

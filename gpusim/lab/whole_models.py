@@ -200,15 +200,7 @@ def _last(stream: Stream, number: int) -> str:
 
 
 def score_models(case: ModelCase, executor: Executor | None = None) -> list[Scored]:
-    """Predict every condition and put it beside its measurement, in the order of the file.
-
-    Args:
-        case: what.
-        executor: where to predict; None: a process for each core.
-
-    Raises:
-        InputError: as `model_conditions` and `ModelPredictor.profiled`.
-    """
+    """Predict every condition and put it beside its measurement, in the order of the file; by default on all cores."""
     wanted = model_conditions(case)
     for model in dict.fromkeys(chain(*(one.models for one in wanted))):
         predictor(case).profiled(model)

@@ -113,11 +113,7 @@ class Border:
         self._most_blocks = gpu.limits.max_blocks_per_sm
 
     def shows_sms(self, answer: object) -> bool:
-        """Check the value that ``Policy.shows_sms`` returned.
-
-        Raises:
-            InputError: it is neither true nor false.
-        """
+        """Check the value that ``Policy.shows_sms`` returned."""
         if not isinstance(answer, bool):
             self._refuse(f"shows_sms() gives {quote(answer)}", "True or False")
         return answer

@@ -140,12 +140,7 @@ class Calls:
 
 
 def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], gpu: GPU) -> Calls:
-    """Size and kinds of some calls.
-
-    Args:
-        calls: the kernels of each, and how often it is made; at least one.
-        gpu: that recorded them.
-    """
+    """Size and kinds of some calls, at least one: the kernels of each, and how often it is made."""
     count, took = 0, dict[str, float]()
     for launches, times in calls:
         count += times
@@ -302,9 +297,7 @@ def streams_at_once(result: Result) -> int:
 def streams_on_an_sm(result: Result, owners: Mapping[str, str] = MappingProxyType({})) -> int:
     """The most streams that had blocks on one SM at once; 1 where those were handovers (`HANDOVER`).
 
-    Args:
-        result: with placements.
-        owners: of streams; those of one owner count as one.
+    Streams of one owner count as one.
     """
     by_sm: dict[int, list[_Span]] = {}
     for row, (sms, _, starts, ends) in result.placements.launches:

@@ -29,9 +29,6 @@ SHARING = ("stp", "antt", "fairness")
 def metrics(result: Replayed) -> dict[str, float | None]:
     """All figures of one replay.
 
-    Args:
-        result: of `gpusim.replay`.
-
     Returns:
         makespan_us; ``utilisation[USE]`` for each of `gpusim.results.runs.USES`, as `utilisation`; for each program
         with arrivals ``latency_p50_us[PROGRAM]``, ``latency_p95_us[PROGRAM]`` and ``latency_p99_us[PROGRAM]``, as
@@ -59,11 +56,7 @@ def metrics(result: Replayed) -> dict[str, float | None]:
 
 
 def normalised_progress(result: Replayed) -> dict[str, float]:
-    """Return for each restarting program its passes times its isolated makespan, over the elapsed time.
-
-    Args:
-        result: of a replay with ``restart``.
-    """
+    """Return for each restarting program its passes times its isolated makespan, over the elapsed time."""
     assert result.passes is not None, "programs that ran once"
     return {run.program: result.passes[run.program] * run.solo_us / result.makespan_us for run in result.program_runs}
 
@@ -143,10 +136,5 @@ def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float
 
 
 def percentile(ascending: Sequence[float], percent: float) -> float:
-    """The smallest of some values that at least ``percent`` of them do not exceed (nearest rank).
-
-    Args:
-        ascending: at least one value, in ascending order.
-        percent: above 0 and at most 100.
-    """
+    """The smallest of some ascending values that at least ``percent`` of them do not exceed (nearest rank)."""
     return ascending[max(0, ceil(len(ascending) * percent / 100.0) - 1)]

@@ -184,12 +184,7 @@ class Placements:
     """
 
     def __init__(self, spans: Iterable[tuple[int, Spans]], from_us: Mapping[int, float] | None = None) -> None:
-        """Takes for each launch its row among the kernels, and where its blocks ran.
-
-        Args:
-            spans: rows and columns.
-            from_us: of rows whose columns have times from the start of the launch, that start.
-        """
+        """Take the row and columns of each launch; times of rows in ``from_us`` count from that start of the launch."""
         self._spans = tuple(spans)
         self._from_us = from_us or {}
 

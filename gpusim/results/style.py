@@ -137,11 +137,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def picture_format(path: str | Path) -> str:
-    """Which of `FORMATS` the ending of a file says.
-
-    Raises:
-        InputError: none of them.
-    """
+    """Which of `FORMATS` the ending of a file says."""
     ending = Path(path).suffix.removeprefix(".").lower()
     if ending not in FORMATS:
         raise InputError(Path(path), "picture", "cannot be drawn to", f"a file that ends in .{', .'.join(FORMATS)}")

@@ -77,11 +77,7 @@ class Table:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the file against other sweeps within the block, where the system supports it.
-
-        Raises:
-            InputError: another sweep holds the lock.
-        """
+        """Lock the file against other sweeps within the block, where the system supports it."""
         lock = self._file.with_name(f".{self._file.name}.lock")
         descriptor = _lock(lock, self.path)
         try:
@@ -93,11 +89,7 @@ class Table:
 
     @contextmanager
     def appending(self, rows: Iterable[TableRow]) -> Iterator[Callable[[TableRow], None]]:
-        """Start the table with known rows, then append others. Each appended row survives the death of this process.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Start the table with known rows, then append others. Each appended row survives the death of this process."""
         self._write_csv(self._journal, rows)
         with _appended(self._journal):
             file = self._journal.open("ab", buffering=0)
@@ -112,11 +104,7 @@ class Table:
             yield append
 
     def finish(self, rows: Iterable[TableRow]) -> None:
-        """Write the whole table in its order.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Write the whole table in its order."""
         if self._parquet:
             with atomic_write(self._file, "wb") as file:
                 file.write(_parquet(self.columns, map(self._cells, rows)))
@@ -211,11 +199,7 @@ def _checksum(cells: Mapping[str, Label]) -> str:
 
 
 def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """Return the complete rows of a CSV table.
-
-    Raises:
-        InputError: it cannot be read, or is no table of a sweep.
-    """
+    """Return the complete rows of a CSV table."""
     data = read_bytes(path)
     whole = data[: data.rfind(b"\n") + 1]
     try:

@@ -155,9 +155,7 @@ def _started(executors: Executors) -> Iterator[Executor]:
 def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, int]:
     """Processes of this machine, and how many tasks they can have at a time.
 
-    Args:
-        jobs: how many processes.
-        tasks_per_process: after so many tasks another process takes its place; None: never.
+    After ``tasks_per_process`` tasks another process takes the place of one; None: never.
     """
     return partial(LocalPool, jobs, tasks_per_process), AHEAD * jobs
 
@@ -177,11 +175,7 @@ class _ClusterExecutor(Executor):
         self._asked: dict[Future[Any], Any] = {}  # dask's future of each answer that is not there yet
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As of any executor.
-
-        Raises:
-            InputError: the scheduler is gone.
-        """
+        """As of any executor."""
         if self._client.status != "running":
             expected = "a scheduler that stays; what is done is kept, run it again to go on"
             raise InputError(None, "--cluster", f"{self._address} is gone", expected)
@@ -201,11 +195,7 @@ class _ClusterExecutor(Executor):
         del self._asked[answer]
 
     def require_workers(self) -> None:
-        """Wait for a worker.
-
-        Raises:
-            InputError: there is none.
-        """
+        """Wait for a worker; there has to be one."""
         try:
             self._client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError:

@@ -223,13 +223,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _programs_of_all(traces: Sequence[Trace], names: Sequence[str], apart: bool) -> tuple[Program, ...]:
-    """The programs of traces side by side.
-
-    Args:
-        traces: the traces.
-        names: of each, all different.
-        apart: whether the name of a trace stands before its streams.
-    """
+    """The programs of traces side by side, whose names all differ and, if ``apart``, stand before their streams."""
     every = [(name, one) for trace, name in zip(traces, names, strict=True) for one in _programs(trace, name)]
     count = Counter(program.name for _, program in every)
     found = []

@@ -58,11 +58,7 @@ def fault(problem: str, expected: str, place: str = "") -> InputError:
 
 
 def require_printable(text: str, allowed: str = "") -> str:
-    """Return a text without control characters other than the allowed ones.
-
-    Raises:
-        InputError: it has others.
-    """
+    """Return a text without control characters other than the allowed ones."""
     if not text.isprintable():
         strange = [character for character in text if not (character.isprintable() or character in allowed)]
         if strange:

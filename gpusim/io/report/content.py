@@ -174,12 +174,7 @@ def residents_shown(trace: Trace) -> bool:
 
 
 def content_of(comparison: Comparison, command: str = "") -> Content:
-    """The content of a page; with the resident blocks of each SM where the results have them.
-
-    Args:
-        comparison: what is shown.
-        command: the replay that it is of, for the foot of the page.
-    """
+    """The content of a page; with the resident blocks of each SM where the results have them."""
     trace, gpu = comparison.trace, comparison.gpu
     launches = {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
     places = {key: place for place, key in enumerate(launches)}
@@ -291,11 +286,7 @@ def content_text(content: Content) -> str:
 
 
 def content_in(folder: str | Path) -> Content:
-    """Read the content of a page from the folder of a replay.
-
-    Raises:
-        InputError: it keeps none, or something else.
-    """
+    """Read the content of a page from the folder of a replay."""
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError(folder, "", f"holds no {FILE}", "a trace, or a folder that `gpusim replay --out` wrote")
@@ -308,11 +299,7 @@ def content_in(folder: str | Path) -> Content:
 
 
 def _require_places(content: Content, path: Path) -> None:
-    """Refuse positions of streams, kernels, runs and mixes that do not exist.
-
-    Raises:
-        InputError: one is not there.
-    """
+    """Refuse positions of streams, kernels, runs and mixes that do not exist."""
     for i, policy in enumerate(content.policies):
         residency = policy.residency or Residency(mixes=[], sms=[])
         places: Mapping[str, tuple[Iterable[int], int]] = {

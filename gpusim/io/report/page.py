@@ -22,11 +22,7 @@ IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # in JSON only eve
 
 
 def save_page(content: Content, path: str | Path) -> None:
-    """Write a page; the same content gives the same bytes, with a date only where SOURCE_DATE_EPOCH gives one.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a page; the same content gives the same bytes, with a date only where SOURCE_DATE_EPOCH gives one."""
     write_text(path, page(content))
 
 

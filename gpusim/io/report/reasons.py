@@ -43,13 +43,7 @@ def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
 
 
 def why_no_more(mix: Residents, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
-    """For each kernel that an SM holds why it takes no further block of it, if there is one: a place in `REASONS`.
-
-    Args:
-        mix: what the SM holds.
-        holds: of each kernel by its row.
-        gpu: the GPU.
-    """
+    """For each kernel that an SM holds why it takes no further block of it, if there is one: a place in `REASONS`."""
     return tuple(_reason([(holds[other], count) for other, count in mix], at, gpu) for at in range(len(mix)))
 
 

@@ -124,11 +124,7 @@ def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
 
 
 def load_recording(folder: Path) -> Recording:
-    """Reads what microbench.cu wrote into a folder.
-
-    Raises:
-        InputError: a file is missing or does not have the expected columns or length.
-    """
+    """Reads what microbench.cu wrote into a folder."""
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
     rows, measured, launched = (

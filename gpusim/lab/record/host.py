@@ -36,11 +36,7 @@ def record_host(folder: Path) -> Iterator[str]:
 
 
 def times_of(lines: Iterable[str]) -> dict[str, dict[int, float]]:
-    """For each call its times (us) by size (bytes), out of the program's lines.
-
-    Raises:
-        InputError: a line of another kind.
-    """
+    """For each call its times (us) by size (bytes), out of the program's lines."""
     tables: dict[str, dict[int, float]] = {}
     try:
         for row in csv.DictReader(lines):

@@ -97,12 +97,7 @@ def raised(path: Path, place: str, error: BaseException, expected: str) -> Input
 
 
 def made(ops: Ops, kind: str, name: str) -> Call:
-    """Return the result of a file's function.
-
-    Args:
-        ops: the file.
-        kind: OPS or MODELS.
-        name: which.
+    """Return the result of a file's function: of ``kind`` OPS or MODELS, by its name.
 
     Raises:
         InputError: it raises, does not fit into memory or gives nothing that can be called.

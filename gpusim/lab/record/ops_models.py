@@ -51,11 +51,7 @@ def record_models(ops: Ops, gpu: Gpu, folder: Path, outcomes: bool) -> Iterator[
 
 
 def captured(ops: Ops, gpu: Gpu, name: str, call: Call, queue: Queue) -> Call:
-    """A model as a CUDA graph on a stream.
-
-    Raises:
-        InputError: it cannot be captured.
-    """
+    """A model as a CUDA graph on a stream."""
     place = f"MODELS[{name!r}]"
 
     def capture() -> Call:

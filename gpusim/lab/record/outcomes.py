@@ -38,11 +38,7 @@ FILES = {
 
 
 def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
-    """Measures the experiments whose files are missing; yields a line of progress for each.
-
-    Raises:
-        InputError: the program fails.
-    """
+    """Measures the experiments whose files are missing; yields a line of progress for each."""
     fastest = {
         found[0].work: found[0]
         for found in recording.ranked(calls)

@@ -42,11 +42,7 @@ GPU_BOUND_RATIO = (0.8, 1.3)  # of the time of one of many calls to that of its 
 
 
 class Recording:
-    """A folder of recorded calls.
-
-    Attributes:
-        folder: where it is; made when something is written.
-    """
+    """A folder of recorded calls; made when something is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,11 +53,7 @@ class Recording:
             self._kernels.setdefault(row["op"], []).append(row)
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Checks that the folder is a recording of the given subject; writes the description of a new one.
-
-        Raises:
-            InputError: it is a recording of something else.
-        """
+        """Checks that the folder is a recording of the given subject; writes the description of a new one."""
         path = self.folder / "recording.json"
         if not is_file(path):
             make_folder(self.folder)
@@ -160,12 +152,7 @@ def work_fields(work: Work) -> dict[str, str]:
 
 
 def of_kernels(times: Mapping[str, str], kernels: Sequence[Row]) -> dict[str, str]:
-    """Return the columns of convolutions.csv that follow from the kernels of a call or op.
-
-    Args:
-        times: the row so far, with its ``ms_stream_run1``.
-        kernels: rows of kernels.csv.gz.
-    """
+    """Return the columns of convolutions.csv that follow from the rows of a call or op in kernels.csv.gz."""
     if not kernels:
         return {"internal_streams": "False", "kernel_ms": "", "gpu_bound": "False"}
     kernel_ms = sum(float(kernel["gpu__time_duration.sum"]) for kernel in kernels) / 1e6

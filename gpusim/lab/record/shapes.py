@@ -42,11 +42,7 @@ class Subject:
 
 
 def subject(what: str, batch: int, training: bool) -> Subject:
-    """The subject that a name or a file describes.
-
-    Raises:
-        InputError: neither a network nor a readable list of shapes.
-    """
+    """The subject that a name or a file describes."""
     if what in NETWORKS:
         net = network(what)
         steps = training_iteration(net, batch) if training else forward(net, batch)

@@ -31,11 +31,7 @@ class Sizes:
 
 
 def sizes(network: Network) -> dict[str, Sizes]:
-    """Sizes of every layer.
-
-    Raises:
-        InputError: a layer has none.
-    """
+    """Sizes of every layer, which has to have some."""
     found = {}
     for node in network.nodes:
         given, made = network.inputs(node), network.shapes[node.name]
@@ -113,11 +109,7 @@ class Curve:
 
 
 def measured_times(network: Network, gpu: str) -> LayerTimes:
-    """Times that ship.
-
-    Raises:
-        InputError: none ship for that network on that GPU.
-    """
+    """Times that ship for a network on a GPU."""
     path = MEASURED / f"{gpu}.csv.gz"
     if path.is_file():
         rows = _rows(path, network.name)
