@@ -55,24 +55,16 @@ ORDER_NOTES: dict[StreamOrder, str] = {
 
 
 class _Traced:
-    """A trace in a session: what its replays share.
-
-    Attributes:
-        trace: as given.
-        played: the trace with its kernels as long as they take after the others.
-        kernels: its kernels on the GPU, jittered as fitted.
-        serial_us: makespan under serial, by seed.
-        divisions: what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it.
-        scores: how good policies are, the lower the better, by objective, seed and policy.
-    """
+    """A trace in a session: what its replays share."""
 
     def __init__(self, trace: Trace, kernels: Kernels, isolated: Isolated) -> None:
         self.trace = trace
-        self.played = kernels.worked_out(trace)
-        self.kernels = kernels
-        self.serial_us: dict[int, float] = {}
+        self.played = kernels.worked_out(trace)  # its kernels as long as they take after the others
+        self.kernels = kernels  # on the GPU, jittered as fitted
+        self.serial_us: dict[int, float] = {}  # makespan under serial, by seed
+        # what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it
         self.divisions: dict[str, tuple[dict[int, str], tuple[str, ...]]] = {}
-        self.scores: dict[tuple[str, int, str], float] = {}
+        self.scores: dict[tuple[str, int, str], float] = {}  # the lower the better, by objective, seed and policy
         self._isolated = isolated
 
     @cached_property

@@ -36,19 +36,12 @@ OF_THE_GRID = ("active_cycles_min", "l1_hit_percent", "l2_hit_percent")  # what 
 
 @dataclass(frozen=True)
 class Run:
-    """A kernel of a timeline.
+    """A kernel of a timeline."""
 
-    Attributes:
-        number: index of the activity on the timeline.
-        work: the launch.
-        duration_us: recorded time on the timeline, above 0.
-        gpu: the GPU that ran it.
-    """
-
-    number: int
-    work: KernelRun
-    duration_us: float
-    gpu: GPU
+    number: int  # index of the activity on the timeline
+    work: KernelRun  # the launch
+    duration_us: float  # recorded time on the timeline, above 0
+    gpu: GPU  # the GPU that ran it
 
     @property
     def kind(self) -> Kind:
@@ -107,15 +100,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """Demands that kernels borrow, by the index of the activity on the timeline.
+    """Demands that kernels borrow, by the index of the activity on the timeline."""
 
-    Attributes:
-        same: counters of a launch with the same grid.
-        other: estimates from the counters of a launch with another grid.
-    """
-
-    same: Mapping[int, Mix]
-    other: Mapping[int, Mix]
+    same: Mapping[int, Mix]  # counters of a launch with the same grid
+    other: Mapping[int, Mix]  # estimates from the counters of a launch with another grid
 
 
 def borrow(activities: Sequence[Activity], counted: Mapping[int, Mix], gpu: GPU) -> Borrowed:

@@ -41,25 +41,15 @@ _OF_NSYS = {
 
 @dataclass(frozen=True)
 class Described:
-    """Description of a GPU in a profile.
+    """Description of a GPU in a profile."""
 
-    Attributes:
-        name: the product's.
-        compute_capability: such as ``8.6``.
-        values: whole numbers, by their key in a GPU file.
-        clock_mhz: of the SMs; None: not told.
-        bandwidth_gb_per_s: of DRAM; None: not told.
-        chip: such as ``GA106``; empty: not told.
-        source: where in a profile that stands.
-    """
-
-    name: str
-    compute_capability: str
-    values: Mapping[str, int]
-    clock_mhz: float | None
-    bandwidth_gb_per_s: float | None
-    chip: str
-    source: str
+    name: str  # the product's
+    compute_capability: str  # such as ``8.6``
+    values: Mapping[str, int]  # whole numbers, by their key in a GPU file
+    clock_mhz: float | None  # of the SMs; None: not told
+    bandwidth_gb_per_s: float | None  # of DRAM; None: not told
+    chip: str  # such as ``GA106``; empty: not told
+    source: str  # where in a profile that stands
 
 
 def described(path: Path, device: int | None = None) -> Described:

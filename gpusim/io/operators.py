@@ -49,19 +49,12 @@ FLOP_PER_NUMBER = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator as recorded.
+    """An operator as recorded."""
 
-    Attributes:
-        name: such as ``aten::mm``.
-        shapes: of its inputs; of those that are no tensors ().
-        types: of its inputs, as PyTorch names them; of those without one empty.
-        values: of its inputs that are no tensors, as text.
-    """
-
-    name: str
-    shapes: tuple[Shape, ...] = ()
-    types: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
+    name: str  # such as ``aten::mm``
+    shapes: tuple[Shape, ...] = ()  # of its inputs; of those that are no tensors ()
+    types: tuple[str, ...] = ()  # of its inputs, as PyTorch names them; of those without one empty
+    values: tuple[str, ...] = ()  # of its inputs that are no tensors, as text
 
 
 def operator_of(name: str, args: Mapping[str, Any]) -> Operator:

@@ -19,17 +19,11 @@ SHOWN = 12  # names in an error
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of a profile to import; what is None does not limit.
+    """Which part of a profile to import; what is None does not limit."""
 
-    Attributes:
-        step: number of a ProfilerStep.
-        range: name of a range; ``NAME@3`` is the third of that name.
-        from_us, to_us: from the first activity of the GPU.
-    """
-
-    step: int | None = None
-    range: str | None = None
-    from_us: float | None = None
+    step: int | None = None  # number of a ProfilerStep
+    range: str | None = None  # name of a range; ``NAME@3`` is the third of that name
+    from_us: float | None = None  # from the first activity of the GPU, as the next
     to_us: float | None = None
 
     def __bool__(self) -> bool:

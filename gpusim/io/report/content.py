@@ -94,54 +94,34 @@ class Resident(NamedTuple):
 
 
 class Residency(Strict):
-    """Resident blocks of each SM over time.
+    """Resident blocks of each SM over time."""
 
-    Attributes:
-        mixes: what SMs held at one time or another.
-        sms: of each SM, in turns, the time since its last change in ns and the place of the mix that it then held.
-    """
-
-    mixes: list[list[Resident]]
+    mixes: list[list[Resident]]  # what SMs held at one time or another
+    # of each SM, in turns, the time since its last change in ns and the place of the mix that it then held
     sms: list[list[Count]]
 
 
 class PolicyReport(Strict):
-    """One policy.
+    """One policy."""
 
-    Attributes:
-        policy: its name with parameters, as given.
-        title: the same in words.
-        makespan_us, speedup: as in the comparison.
-        speedup_mark: behind the speedup, as `gpusim.results.comparison.Entry.mark`.
-        how_wrong: the model error, or the reason why it is unknown; in percent where it is known.
-        sharing: STP, ANTT and fairness, where streams restart.
-        gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
-        streams: of each stream.
-        programs: of each program that the page shows.
-        runs, others: in the order of becoming ready.
-        left_out: how many of both are not shown.
-        bin_us: the width of the bins of use.
-        use_percent: of each use that is known, mean over the SMs in each bin, %.
-        residency: None where it was not kept.
-    """
-
-    policy: Text
-    title: Text
-    makespan_us: Time
+    policy: Text  # its name with parameters, as given
+    title: Text  # the same in words
+    makespan_us: Time  # as in the comparison, and the speedup
     speedup: Time
-    speedup_mark: Text = ""
-    how_wrong: Text
+    speedup_mark: Text = ""  # behind the speedup, as `gpusim.results.comparison.Entry.mark`
+    how_wrong: Text  # the model error, or the reason why it is unknown; in percent where it is known
     error_percent: Time | None
-    sharing: dict[Text, Real]
+    sharing: dict[Text, Real]  # STP, ANTT and fairness, where streams restart
+    # what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial
     gain_us: dict[Text, Real] | None
-    streams: list[StreamTimes]
-    programs: list[StreamTimes] = Field(default_factory=list)
-    runs: list[Run]
+    streams: list[StreamTimes]  # of each stream
+    programs: list[StreamTimes] = Field(default_factory=list)  # of each program that the page shows
+    runs: list[Run]  # in the order of becoming ready, as the others
     others: list[Other]
-    left_out: Count
-    bin_us: Time
-    use_percent: dict[Text, list[Time]]
-    residency: Residency | None
+    left_out: Count  # how many of both are not shown
+    bin_us: Time  # the width of the bins of use
+    use_percent: dict[Text, list[Time]]  # of each use that is known, mean over the SMs in each bin, %
+    residency: Residency | None  # None where it was not kept
 
 
 class Content(Strict):

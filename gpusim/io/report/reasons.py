@@ -23,17 +23,11 @@ Residents = tuple[tuple[int, int], ...]  # row of a kernel and its blocks
 
 
 class Hold(NamedTuple):
-    """Resources of one resident block of a kernel, and the limit of resident blocks.
+    """Resources of one resident block of a kernel, and the limit of resident blocks."""
 
-    Attributes:
-        footprint: what one block holds.
-        blocks_per_sm: most resident blocks of this kernel alone.
-        limiter: which of `FULL` that is for.
-    """
-
-    footprint: Footprint
-    blocks_per_sm: int
-    limiter: int
+    footprint: Footprint  # what one block holds
+    blocks_per_sm: int  # most resident blocks of this kernel alone
+    limiter: int  # which of `FULL` that is for
 
 
 def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
