@@ -113,11 +113,7 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
 
 
 def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelModel, float]:
-    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us).
-
-    Raises:
-        InputError: no SM of the GPU holds one of its blocks.
-    """
+    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us)."""
     blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
     model = _shape(launch, blocks_per_sm, launch.duration_us - latency - ramp_us, gpu)

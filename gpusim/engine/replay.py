@@ -137,18 +137,12 @@ class _Timed:
 
 @dataclass(slots=True)
 class _Together:
-    """A program of several streams, which begin each pass together.
+    """A program of several streams, which begin each pass together."""
 
-    Attributes:
-        streams: their positions.
-        awaited: ids of their operations that others wait for.
-        ranks: how many of its ranks meet in each collective.
-        ended: of the streams whose pass has ended, the event that tells them to begin the next.
-    """
-
-    streams: list[int]
-    awaited: list[str]
-    ranks: Counter[str]
+    streams: list[int]  # their positions
+    awaited: list[str]  # ids of their operations that others wait for
+    ranks: Counter[str]  # how many of its ranks meet in each collective
+    # of the streams whose pass has ended, the event that tells them to begin the next
     ended: dict[int, simpy.Event] = field(default_factory=dict)
 
 

@@ -22,16 +22,12 @@ MOST_LENGTHENED = 100_000  # launches that are remembered
 
 
 def in_context(trace: Trace, gpu: GPU) -> Trace:
-    """A trace with the kernels of each operation as long as they take after the others.
+    """A trace, itself where it tells no warm durations, with its kernels as long as they take after the others.
 
     The trace is taken to run again and again, as measurements do: an operation that is not alone then runs after
     others. It loads its instructions anew (`switch_us`). What all operations of a GPU touch beyond what L2 keeps
     (`l2_kept_share`) takes as much of that away: from twice as much on nothing is left [D]. An operation takes as much
     longer as it took cold over warm, for the part of its tensors that is gone.
-
-    Args:
-        trace: as recorded; itself where it tells no warm durations.
-        gpu: the GPU that runs it.
     """
     trace = _with_gaps(trace, gpu.model.kernel_gap_us)
     gpus = {stream.gpu for stream in trace.streams}
