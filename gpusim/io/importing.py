@@ -247,16 +247,11 @@ def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
     if format == "nvprof":
         is_json = _text(source.head(path))[:1] in (b"{", b"[")
         return (nvprof if is_json else gpu_trace).read(path), None
-    if format == "nsys" and not source.head(path).startswith(nsys.MAGIC) and _is_text(path):
-        return gpu_trace.read(path), None
+    if format == "nsys" and not source.head(path).startswith(nsys.MAGIC):
+        begins = source.head(path)[:20_000].decode("utf-8", "replace").splitlines()
+        if any(map(gpu_trace.is_of_nsys, begins)):  # else a database that is cut short
+            return gpu_trace.read(path), None
     return {"kineto": kineto.read, "nsys": nsys.read, "xprof": xprof.read}[format](path), None
-
-
-def _is_text(path: Path) -> bool:
-    """Whether a file begins as a table of nsys stats, and not as a database that is cut short."""
-    return any(
-        gpu_trace.is_of_nsys(line) for line in source.head(path)[:20_000].decode("utf-8", "replace").splitlines()
-    )
 
 
 def _text(head: bytes) -> bytes:

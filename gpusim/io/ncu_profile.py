@@ -182,8 +182,12 @@ def _lines(path: Path) -> Iterator[Line]:
 
 def _launch(path: Path, number: int, header: list[str], units: list[str], cells: list[str], comma: bool) -> Profiled:
     plain = dict(zip(header, cells, strict=True))
-    if comma:
-        cells = [_with_point(cell) for cell in cells]
+    if comma:  # in numbers, becomes a point
+        numbers = (_COMMA.fullmatch(cell.strip()) for cell in cells)
+        cells = [
+            re.sub(r"[.\s'’]", "", cell).replace(",", ".") if number else cell
+            for cell, number in zip(cells, numbers, strict=True)
+        ]
     counters = {
         name: value
         for name, unit, cell in zip(header, units, cells, strict=True)
@@ -233,11 +237,6 @@ def in_base_units(cell: str, unit: str) -> str | None:
         return cell
     value *= _scale(unit.strip().split("/")[0])
     return str(int(value)) if value == int(value) else repr(value)
-
-
-def _with_point(cell: str) -> str:
-    """A number with a decimal comma as one with a point; text as it is."""
-    return re.sub(r"[.\s'’]", "", cell).replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell
 
 
 def _scale(unit: str) -> float:

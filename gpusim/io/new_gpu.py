@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.errors import InputError, one_line
 from gpusim.hardware.compute_capability import CAPABILITIES, require_known
-from gpusim.hardware.gpu import gpu_names, load_gpu
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io import chrome, nsys, source
 from gpusim.io.kineto import refuse_amd
 from gpusim.io.products import gpu_stem, nearest
@@ -139,9 +139,3 @@ def name_of(found: Described) -> str:
     """A file name for a GPU, without its ending."""
     plain = re.sub(r"NVIDIA|GEFORCE|TESLA", "", found.name.upper())
     return re.sub(r"[^a-z0-9]+", "", plain.lower()) or "gpu"
-
-
-def require_new_name(name: str) -> None:
-    """Refuse the name of a GPU that ships, which would hide the new file."""
-    if name in gpu_names():
-        raise InputError(None, "-o", f"is named {quote(name)}, as a GPU that ships", "another name of the file")

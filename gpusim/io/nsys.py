@@ -294,7 +294,7 @@ class _Export:
         for process, order in self._rows(SYNCS, ("globalPid", "correlationId")) if SYNCS in self.tables else ():
             wanted.add((_text(process), order))
         for thread, order, start in self._rows(CALLS, ("globalTid", "correlationId", "start")):
-            process = _process_of_thread(thread)
+            process = "" if thread is None else str(_whole(thread) & ~0xFFFFFF)  # the thread is in the lowest 24 bits
             if order is not None and (process, _whole(order)) in wanted:
                 self.found.threads[process, _whole(order)] = str(thread)
                 if start is not None:
@@ -387,8 +387,3 @@ def _whole(value: Any) -> int:
         given = "nothing" if value is None else quote(one_line(str(value)))
         raise ValueError(f"has {given} where a whole number should be")
     return number
-
-
-def _process_of_thread(thread: Any) -> str:
-    """The globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
-    return "" if thread is None else str(_whole(thread) & ~0xFFFFFF)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from gpusim.io.tracks import Counter, Label, Process, Slice, Track
+from gpusim.io.tracks import Label, Process, Slice, Track
 from gpusim.io.wire import ascending_varint, field, fixed64, varint
 
 STATE_CLEARED, NEEDS_STATE = 1, 2  # TracePacket.SequenceFlags: numbers of names begin here; numbers are used here
@@ -54,7 +54,10 @@ class _Writer:
             uuid = next(self._uuids)
             unit = field(8, field(6, "%"))  # counter, unit_name
             yield _descriptor(uuid, field(2, counter.name) + field(5, top) + unit, rank)
-            yield from _values(uuid, counter)
+            for at, value in counter.values:
+                # type, track_uuid, double_counter_value
+                fields = field(9, COUNTER) + field(11, uuid) + field(44, value)
+                yield _packet(at, _event(fields))
 
     def _slices(self, uuid: int, track: Track) -> Iterator[bytes]:
         """Yield for each slice a packet with its begin and one with its end."""
@@ -88,12 +91,6 @@ def _number(known: dict[str, int], text: str, new: list[bytes], table: int) -> i
         known[text] = len(known) + 1
         new.append(field(table, field(1, known[text]) + field(2, text)))  # iid, name
     return known[text]
-
-
-def _values(uuid: int, counter: Counter) -> Iterator[bytes]:
-    for at, value in counter.values:
-        event = field(9, COUNTER) + field(11, uuid) + field(44, value)  # type, track_uuid, double_counter_value
-        yield _packet(at, _event(event))
 
 
 def _flows(part: Slice) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
+from statistics import fmean
 
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import table_rows
@@ -137,9 +138,9 @@ def worst(found: Scoring, count: int) -> list[Miss]:
     known = _Reasons(found)
     misses = []
     for experiment in EXPERIMENTS:
-        groups = sorted(grouped(found, experiment).items(), key=lambda group: (-_mean_absolute(group[1]), group[0]))
+        groups = sorted(grouped(found, experiment).items(), key=lambda group: (-fmean(map(abs, group[1])), group[0]))
         misses += [
-            Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(names))
+            Miss(experiment, what, len(errors), fmean(map(abs, errors)), fmean(errors), known.of(names))
             for (what, names), errors in groups[:count]
         ]
     return misses
@@ -154,10 +155,6 @@ def grouped(found: Scoring, experiment: str) -> dict[tuple[str, tuple[str, ...]]
         what = " ".join(row.key.split("|")) if not names or experiment.startswith("modules") else " + ".join(names)
         groups.setdefault((what, names), []).append(100.0 * (row.predicted_ms / row.measured_ms - 1.0))
     return groups
-
-
-def _mean_absolute(errors: Sequence[float]) -> float:
-    return fsum(map(abs, errors)) / len(errors)
 
 
 class _Reasons:

@@ -144,7 +144,8 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
             raise InputError(None, f"traces[{n}]", f"{quote(pattern)} matches no file", "traces, relative to this file")
         for path in matched:
             if not any(path.samefile(other) for other in found.values()):
-                found[_name(folder, path)] = path
+                name = path.relative_to(folder) if path.is_relative_to(folder) else path
+                found[name.as_posix()] = path
     stems = [path.name.removesuffix(".gz").removesuffix(".json") for path in found.values()]
     return tuple(
         Source(one_line(stem if stems.count(stem) == 1 else name), path)
@@ -162,10 +163,6 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
         return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
     except (ValueError, OSError, IndexError):  # nothing that a file can be called
         return []
-
-
-def _name(folder: Path, path: Path) -> str:
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
 
 
 def _gpus(folder: Path, names: Sequence[str]) -> tuple[GPU, ...]:

@@ -225,7 +225,9 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
     if not ADDRESS.fullmatch(address):
         raise InputError(None, "--cluster", f"{quote(address)} is no address", EXPECTED_ADDRESS)
     connect: Any = Client
-    _hush("distributed")  # what goes wrong is told in one line of ours
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] == "distributed":  # what goes wrong is told in one line of ours
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         client = connect(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -235,10 +237,3 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
         _ClusterExecutor(client, address).require_workers()
         threads = sum(client.nthreads().values())
         yield lambda: _ClusterExecutor(client, address), AHEAD * threads
-
-
-def _hush(package: str) -> None:
-    """Silence all loggers of a package."""
-    for name in [package, *logging.root.manager.loggerDict]:
-        if name.partition(".")[0] == package:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -21,11 +21,10 @@ from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, KernelRun, ProgramRun, StreamRun
+from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.results.style import in_words
 from gpusim.results.verdict import verdict
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
 
 FILE = "report.json"  # in the folder that `gpusim replay --out` writes
 MOST_RUNS = 10_000  # kernels, copies and host work of a replay that a page shows
@@ -183,14 +182,10 @@ def content_of(comparison: Comparison, command: str = "") -> Content:
         notes=comparison.notes,
         streams=list(best.stream_titles.values()),
         programs=[run.program for run in best.program_runs if best.has_programs],
-        kernels=[_kernel(operation, launch) for (operation, _), launch in launches.items()],
+        kernels=[KernelName(op, one.name, short_name(one.name), one.estimated) for (op, _), one in launches.items()],
         uses={use: USE_TITLES[use] for use in USES},
         policies=policies,
     )
-
-
-def _kernel(operation: str, launch: KernelLaunch) -> KernelName:
-    return KernelName(operation, launch.name, short_name(launch.name), launch.estimated)
 
 
 def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds: Sequence[Hold]) -> PolicyReport:
@@ -212,7 +207,13 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         streams=[_times(run) for run in result.stream_runs],
         programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
-            Run._make((streams[run.stream], kernel, run.request, run.blocks, *_times_of(run), run.bound_by))
+            Run._make(
+                (
+                    *(streams[run.stream], kernel, run.request, run.blocks),
+                    *(_short(getattr(run, name)) for name in TIMES),
+                    run.bound_by,
+                )
+            )
             for run, kernel in zip(result.kernel_runs[:MOST_RUNS], kernels, strict=False)
         ],
         others=[
@@ -228,10 +229,6 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         },
         residency=_residency(result, holds, comparison.gpu),
     )
-
-
-def _times_of(run: KernelRun) -> Iterator[float]:
-    return (_short(getattr(run, name)) for name in TIMES)
 
 
 def _times(run: StreamRun | ProgramRun) -> StreamTimes:

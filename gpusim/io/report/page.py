@@ -28,7 +28,8 @@ def save_page(content: Content, path: str | Path) -> None:
 
 def page(content: Content) -> str:
     """The page as HTML."""
-    style, script, frame = (_part(f"page.{ending}") for ending in ("css", "js", "html"))
+    beside = (files(__package__).joinpath(f"page.{ending}") for ending in ("css", "js", "html"))
+    style, script, frame = (part.read_text(encoding="utf-8") for part in beside)
     data = content_text(content)
     for character, escaped in IN_SCRIPT.items():
         data = data.replace(character, escaped)
@@ -50,10 +51,6 @@ def given_date() -> str:
     if not re.fullmatch(r"[0-9]{1,11}", seconds):
         return ""
     return datetime.fromtimestamp(int(seconds), UTC).date().isoformat()
-
-
-def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -28,13 +28,6 @@ QUEUE_MS = 0.5  # that a queue of a pair lasts about
 MOST_IN_QUEUE = 10
 RELEASED_MS = 0.06  # after a's start: see quota in outcomes.cuh
 LIMITS = ("blocks", "registers", "shared_mem", "warps")
-FILES = {
-    "sm_curve": "sm_curve.csv",
-    "residency": "residency_curve.csv",
-    "pairs": "pairs.csv",
-    "quota": "quota.csv",
-    "modules": "modules.csv",
-}
 
 
 def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
@@ -52,7 +45,7 @@ def measure_outcomes(recording: Recording, program: Program, wanted: Subject, ca
         "modules": lambda: thinned(list(_modules(wanted.network, wanted.steps, fastest))),
     }
     for experiment, listed in conditions.items():
-        path = recording.folder / FILES[experiment]
+        path = recording.folder / f"{experiment}{'_curve' * (experiment == 'residency')}.csv"
         if is_file(path):
             continue
         lines = list(listed())
