@@ -319,7 +319,6 @@ class Session:
         return within, (warning(trace, best, within[best], winners),)
 
     def _recorder(self, trace: Trace) -> GPU:
-        """The GPU that a trace was recorded on."""
         if self._like is not None:
             return self._like._recorder(trace)
         return self.recorded_on or recorded_by(trace.device, self.gpu)

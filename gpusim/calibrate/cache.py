@@ -137,7 +137,6 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _numbers(model: KernelModel) -> dict[str, float]:
-    """Result of a fit, by name."""
     parts = ((model, OF_MODEL), (model.load, OF_LOAD), (model.demand, OF_DEMAND))
     return {name: getattr(part, name) for part, names in parts for name in names}
 

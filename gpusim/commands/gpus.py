@@ -93,7 +93,6 @@ def _new(args: argparse.Namespace) -> None:
 
 
 def _values(gpu: gpusim.GPU) -> dict[str, Any]:
-    """Every value of a GPU."""
     plain = [column.name for column in fields(gpu) if column.name not in (*PARTS, "unverified")]
     return (
         {name: getattr(gpu, name) for name in plain}
@@ -115,7 +114,6 @@ def _print_whole(gpu: gpusim.GPU) -> None:
 
 
 def _text(value: Any) -> str:
-    """A value for a reader."""
     if value is None or value == ():
         return "not known"
     if isinstance(value, list | tuple):

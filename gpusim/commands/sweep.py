@@ -273,7 +273,6 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[l
 
 
 def _merit(row: SweptRow, restart: bool) -> str:
-    """The figure by which policies are ranked."""
     from gpusim.sweeps.summary import merit
 
     return f"{row.figures[merit(restart)]:.3f}" + "x" * (not restart)

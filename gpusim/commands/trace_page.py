@@ -56,7 +56,6 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
 
 
 def _by_name(trace: Trace) -> dict[str, list[KernelLaunch]]:
-    """The kernel launches of a trace by the name of their kernel."""
     launches = (launch for operation in trace.operations() for launch in operation.launches())
     return grouped(launches, lambda launch: launch.name)
 

@@ -60,7 +60,6 @@ def source_hash(package: Path = PACKAGE) -> str:
 
 
 def _files(package: Path) -> list[Path]:
-    """The files of the core, part by part."""
     stems = [package.joinpath(*part.split(".")[1:]) for part in PARTS]
     return [stem.with_suffix(suffix) for stem in stems for suffix in (".py", ".pxd")]
 

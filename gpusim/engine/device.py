@@ -213,7 +213,6 @@ class Device:
             self._end(slot)
 
     def _after(self, delay: float, call: Callable[[simpy.Event], None]) -> None:
-        """Call something after a time (us)."""
         timeout = self._env.timeout(delay)
         assert timeout.callbacks is not None
         timeout.callbacks.append(call)
@@ -236,7 +235,6 @@ class Device:
                 self._end_in_time(other)
 
     def _ended(self, launch: Launch, slot: int) -> None:
-        """A launch has ended, and leaves its slot."""
         self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
         launch.view = None
@@ -434,13 +432,11 @@ class Device:
         }
 
     def _place(self) -> None:
-        """Let the launches on the SMs place blocks."""
         self._sms.book()
         self._sms.dispatch()
         self._looked = False
 
     def _cap(self, slot: int, grant: Grant) -> None:
-        """Hold a launch on the SMs to what it is granted."""
         model = self._slots[slot].model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
         self.limits |= limits_met(grant, caps, model.blocks_per_sm)

@@ -263,19 +263,16 @@ class _Replay:
         self.busy = tuple(name for name in self.busy if name != stream.name)
 
     def _program_of(self, names: Sequence[str]) -> list[int]:
-        """The program of each stream; streams of no program are one more."""
         place = {stream: at for at, one in enumerate(self.trace.programs) for stream in one.streams}
         return [place.get(name, len(self.trace.programs)) for name in names]
 
     def _kernel_names(self, program_of: Sequence[int]) -> list[set[str]]:
-        """Names of the kernels of each program."""
         code_of: list[set[str]] = [set() for _ in range(len(self.trace.programs) + 1)]
         for program, stream in zip(program_of, self.trace.streams, strict=True):
             code_of[program] |= {launch.name for op in stream.operations for launch in op.launches()}
         return code_of
 
     def _programs(self) -> dict[int, _Together]:
-        """The programs of several streams, by the position of each."""
         place = {stream.name: index for index, stream in enumerate(self.trace.streams)}
         found: dict[int, _Together] = {}
         for program in self.trace.programs:

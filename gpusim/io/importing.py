@@ -314,7 +314,6 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[st
 
 
 def _borrowed(lent: Borrowed) -> list[str]:
-    """What the notes say of borrowed counters."""
     told = (
         (len(lent.same), "have those of another launch of the same kernel with the same grid"),
         (len(lent.other), "have an estimate from a launch of the same kernel with another grid"),

@@ -86,7 +86,6 @@ def described(path: Path, device: int | None = None) -> Described:
 
 
 def _rows(path: Path, is_nsys: bool) -> list[dict[str, Any]]:
-    """The GPUs that a profile describes, as it does."""
     if is_nsys:
         return nsys.gpu_rows(path)
     if source.head(path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):

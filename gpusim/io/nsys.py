@@ -130,7 +130,6 @@ def gpu_rows(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, read only."""
     with source.unpacked(path) as plain:
         try:
             connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
@@ -381,7 +380,6 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """Return a whole number of the file; a ValueError says that it is none."""
     number = whole(value)
     if number is None:
         given = "nothing" if value is None else quote(one_line(str(value)))

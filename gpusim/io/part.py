@@ -27,7 +27,6 @@ class Part:
     to_us: float | None = None
 
     def __bool__(self) -> bool:
-        """Whether it is less than all."""
         return self != Part()
 
 
@@ -106,7 +105,6 @@ def _named(ranges: Iterable[Range], name: str, path: Path) -> tuple[Range, str]:
 
 
 def _names(ranges: Iterable[Range], name: str) -> str:
-    """The ranges there are, those most often first."""
     counts = Counter(one.name for one in ranges)
     if not counts:
         return "a profile with ranges: NVTX under nsys --trace=cuda,nvtx, record_function or profiler steps in PyTorch"
@@ -117,7 +115,6 @@ def _names(ranges: Iterable[Range], name: str) -> str:
 
 
 def _steps(ranges: Iterable[Range]) -> str:
-    """The steps there are."""
     numbers = sorted({int(found[1]) for one in ranges if (found := STEP.fullmatch(one.name))})
     if not numbers:
         return "a profile with steps, of torch.profiler.profile whose step() is called; it has none"

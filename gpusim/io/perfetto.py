@@ -94,19 +94,16 @@ def _number(known: dict[str, int], text: str, new: list[bytes], table: int) -> i
 
 
 def _flows(part: Slice) -> bytes:
-    """Return the dependencies that a slice ends, and those that it had to wait for."""
     begun = [fixed64(47, number) for number in part.leads_to]  # flow_ids
     return b"".join((*begun, *(fixed64(48, number) for number in part.follows)))  # terminating_flow_ids
 
 
 def _descriptor(uuid: int, fields: bytes, rank: int) -> bytes:
-    """Return the packet that describes a track, with its place among those of the same parent."""
     described = field(1, uuid) + fields + field(12, rank) + field(15, UNMERGED)  # uuid, sibling_order_rank
     return _packet(0, _SEQUENCE + _FLAGS + field(60, described))  # track_descriptor
 
 
 def _event(event: bytes, interned: bytes = b"") -> bytes:
-    """Return the fields of a packet with an event and with the names that come with it."""
     names = field(12, interned) if interned else b""  # interned_data
     return _SEQUENCE + b"\x5a" + varint(len(event)) + event + names + _FLAGS  # track_event: field 11
 

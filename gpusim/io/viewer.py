@@ -254,5 +254,4 @@ def _ns(us: float) -> int:
 
 
 def _all_ns(us: array[float]) -> npt.NDArray[np.int64]:
-    """The value of `_ns` for each."""
     return np.rint(np.frombuffer(us) * 1e3).astype(np.int64)

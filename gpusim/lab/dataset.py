@@ -148,7 +148,6 @@ class Recordings:
         return time_in(call, column, self._calls_file, call["op"])
 
     def _bytes(self, call: Row, column: str) -> int | None:
-        """A size of a call, where the file gives it."""
         if column not in call:
             return None
         return int(number_in(call, column, self._calls_file, call["op"], 0.0, MAX_TRAFFIC_BYTES))
@@ -234,7 +233,6 @@ class Recordings:
         return points
 
     def _rows(self, name: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
-        """The rows of a file, each with its line as a place."""
         path = self.folder / name
         zipped = path.with_name(f"{name}.gz")
         found = zipped if not path.is_file() and zipped.is_file() else path

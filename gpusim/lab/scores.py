@@ -124,7 +124,6 @@ def _regret_of(options: Sequence[Scored]) -> float:
 
 
 def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Measured serial time of every pair and module run in streams."""
     found = {}
     for row in rows:
         if row.experiment in ("streams", "streams_b_first"):

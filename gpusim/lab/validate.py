@@ -176,7 +176,6 @@ _CONDITION: Mapping[str, Callable[[Row], Condition | None]] = {
 
 
 def _modules_together(found: Sequence[Condition]) -> list[Condition]:
-    """Joins the rows of a module's branches into one condition."""
     together: dict[tuple[str, str], Condition] = {}
     for condition in found:
         name = (condition.experiment, condition.key)

@@ -194,7 +194,6 @@ def _repeated(trace: Trace, stream: Stream, count: int) -> Iterator[Operation]:
 
 
 def _last(stream: Stream, number: int) -> str:
-    """The last operation of a stream in a pass."""
     each = len(stream.operations) // PASSES
     return stream.operations[(number % PASSES + 1) * each - 1].id
 

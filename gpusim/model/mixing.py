@@ -81,7 +81,6 @@ def progress(uses: Sequence[Use]) -> list[float]:
 
 
 def _totals(uses: Sequence[Use], shares: Sequence[float]) -> list[float]:
-    """How busy each resource of the SM is."""
     columns = zip(*[(use.issue, *use.pipes, use.path) for use in uses], strict=True)
     return [fsum([use * share for use, share in zip(column, shares, strict=True)]) for column in columns]
 

@@ -300,7 +300,6 @@ class InterSM(Divides):
     _sm_count: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that the parameters go together."""
         super().__post_init__()
         if self.sms is not None and self.rule != "even":
             raise wrong(self.name, "has both sms and rule", "one of them")

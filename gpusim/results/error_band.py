@@ -201,7 +201,6 @@ def was_measured(recorded_on: GPU, gpu: GPU) -> bool:
 
 
 def _validated() -> dict[str, dict[str, dict[str, Any]]]:
-    """Measured errors, by GPU and by the GPU of the recordings."""
     content: dict[str, dict[str, dict[str, Any]]] = json.loads(VALIDATED.read_text(encoding="utf-8"))
     return content
 

@@ -322,6 +322,5 @@ class Replayed:
         return titles
 
     def __repr__(self) -> str:
-        """Return the trace, policy and makespan, without the rows."""
         name = type(self).__name__
         return f"{name}(trace={self.trace!r}, policy={self.policy!r}, makespan_us={self.makespan_us:.1f})"

@@ -154,7 +154,6 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
-    """Return the files that match a name or pattern, sorted."""
     path = folder / pattern
     try:
         if is_file(path):

@@ -163,7 +163,6 @@ def _try_policies(experiment: Experiment) -> None:
 
 
 def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[TableRow]:
-    """The rows of all points that are known, in their order."""
     for point in wanted:
         if point.task is None:
             yield point.labels, point.identity, failed(point.error)

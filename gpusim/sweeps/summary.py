@@ -135,7 +135,6 @@ def mean_and_interval(sample: Sequence[float]) -> tuple[float, float | None]:
 
 
 def _of_policy(row: SweptRow) -> tuple[Label, ...]:
-    """All labels of a point but the policy."""
     return tuple(label for name, label in row.labels.items() if name != "policy")
 
 

@@ -70,7 +70,6 @@ class Trace(Strict):
     ] = ()
 
     def __repr__(self) -> str:
-        """Return the name, device and size of the trace."""
         count = sum(len(operation.launches()) for operation in self.operations())
         return f"Trace(name={self.name!r}, device={self.device!r}, streams={len(self.streams)}, kernels={count})"
 

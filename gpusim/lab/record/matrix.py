@@ -51,7 +51,6 @@ class Cell(NamedTuple):
 
 
 def _cells() -> Iterator[Cell]:
-    """The kernels of matrix.csv."""
     with Path(__file__).with_suffix(".csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             paired, isolated = (tuple(map(int, row[column].split())) for column in ("paired", "isolated"))

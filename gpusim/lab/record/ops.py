@@ -88,7 +88,6 @@ class _Calls:
             yield from self._outcomes()
 
     def _all(self) -> None:
-        """Each op once, in their order."""
         for call in self.made.values():
             call()
 

@@ -72,7 +72,6 @@ def _single_kernel(recording: Recording, call: Call) -> Row | None:
 
 
 def _limits(kernel: Row) -> dict[str, float]:
-    """How many blocks fit an SM by each resource."""
     return {limit: float(kernel[f"launch__occupancy_limit_{limit}"]) for limit in LIMITS}
 
 

@@ -175,7 +175,6 @@ class Gpu:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Tells running out of memory from other errors."""
         try:
             yield
         except self._torch.OutOfMemoryError as error:
@@ -212,7 +211,6 @@ def _torch() -> Any:
 
 
 def _library() -> Any:
-    """The functions of release.cu."""
     with TemporaryDirectory() as scratch:
         built = Path(scratch) / "release.so"
         build(Path(__file__).with_name("release.cu"), built, LEAST_CAPABILITY, "cuda", shared=True)
