@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.trace.faults import trace_error
+from gpusim.trace.fields import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
 from gpusim.trace.programs import Program

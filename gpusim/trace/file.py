@@ -15,8 +15,7 @@ from pydantic import (
 
 from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
 from gpusim.common.files import path_of, read_bytes
-from gpusim.trace.faults import trace_error
-from gpusim.trace.fields import PartsRead
+from gpusim.trace.fields import PartsRead, trace_error
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import MAX_KEYS, Walk, parse_json, refuse_repeated, text_of

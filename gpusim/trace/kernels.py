@@ -12,7 +12,6 @@ from pydantic import (
     field_validator,
 )
 
-from gpusim.trace.faults import STREAM_PATTERN
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
     MAX_BLOCK_LENGTHS,
@@ -25,6 +24,7 @@ from gpusim.trace.fields import (
     MAX_SCALING_POINTS,
     MAX_SCALING_SMS,
     MAX_TRAFFIC_BYTES,
+    STREAM_PATTERN,
     ActiveCycles,
     Cycles,
     Passing,
