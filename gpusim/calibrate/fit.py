@@ -33,14 +33,7 @@ from gpusim.model.contention import (
 )
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
-from gpusim.model.memory import (
-    MemoryLoad,
-    MemoryWait,
-    hit_queue,
-    loads_beside,
-    lost_share,
-    memory_slowdown,
-)
+from gpusim.model.memory import MemoryLoad, MemoryWait, hit_queue, loads_beside, lost_share, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
 

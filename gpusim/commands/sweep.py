@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
-from gpusim.common.tables import (
-    Column,
-    counted,
-    number,
-    numbers,
-    print_json,
-    print_left_out,
-    print_line,
-    print_table,
-)
+from gpusim.common.tables import Column, counted, number, numbers, print_json, print_left_out, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,17 +10,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome
-from gpusim.io.timeline import (
-    Activity,
-    KernelRun,
-    Product,
-    StreamKey,
-    Timeline,
-    copy_run,
-    count,
-    finite,
-    three,
-)
+from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, copy_run, count, finite, three
 
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 

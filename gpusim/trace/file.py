@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
 from gpusim.common.files import path_of, read_bytes

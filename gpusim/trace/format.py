@@ -17,13 +17,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    FailFast,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import FailFast, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from gpusim.common.files import path_of, write_table
 from gpusim.trace.checks import faults

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from math import fsum
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
