@@ -16,6 +16,7 @@ from pathlib import Path
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.files import atomic_write, is_file
 from gpusim.common.spreadsheet import csv_text, recorded_rows
+from gpusim.common.tables import grouped
 from gpusim.lab.scores import Choice, Scored, Summary, choice, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
 
@@ -183,11 +184,8 @@ def score_of(one: Measured, predicted_ms: Mapping[Place, float]) -> Score:
 
 def _undecided(rows: Iterable[Scored]) -> bool:
     """Whether all SM splits of some pair are predicted alike, so that the predictions choose none."""
-    splits: dict[str, list[float]] = {}
-    for row in rows:
-        if row.experiment == "green":
-            splits.setdefault(row.key.rsplit("|", 2)[0], []).append(row.predicted_ms)
-    return any(len(times) > 1 and len(set(times)) == 1 for times in splits.values())
+    splits = grouped((row for row in rows if row.experiment == "green"), lambda row: row.key.rsplit("|", 2)[0])
+    return any(len(of) > 1 and len({row.predicted_ms for row in of}) == 1 for of in splits.values())
 
 
 def mean_errors(scores: Iterable[Score], split: str) -> tuple[float, float] | None:

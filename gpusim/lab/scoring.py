@@ -12,6 +12,7 @@ from math import fsum
 from pathlib import Path
 from statistics import fmean
 
+from gpusim.common import tables
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import table_rows
 from gpusim.common.tables import counted, short_name, shortened
@@ -72,9 +73,8 @@ def scoring(case: Case) -> Scoring:
 
 
 def _of_models(case: Case) -> Scoring:
-    models = whole_models.ModelCase(case.folder, case.gpu)
-    rows, gpu = whole_models.score_models(models), load_gpu(case.gpu)
-    known = whole_models.predictor(models)
+    rows, gpu = whole_models.score_models(case), load_gpu(case.gpu)
+    known = whole_models.predictor(case)
     named = {(row.experiment, row.key): whole_models.models_of(row) for row in rows}
     notes = [
         note
@@ -172,10 +172,8 @@ class _Reasons:
 
     def _longest(self, name: str) -> tuple[float, KernelLaunch]:
         """The kernel of an op or model that takes most of its time over all its launches, and that share."""
-        times: dict[str, list[KernelLaunch]] = {}
         launches = self._found.kernels(name)
-        for launch in launches:
-            times.setdefault(launch.name, []).append(launch)
+        times = tables.grouped(launches, lambda launch: launch.name)
         most = max(times.values(), key=lambda one: fsum(launch.duration_us for launch in one))
         whole = fsum(launch.duration_us for launch in launches)
         return fsum(launch.duration_us for launch in most) / whole, max(most, key=lambda one: one.duration_us)

@@ -23,6 +23,7 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
 from gpusim.lab.dataset import Row, time_in
 from gpusim.lab.scores import Scored
+from gpusim.lab.validate import Case
 from gpusim.session import Session
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
@@ -38,14 +39,6 @@ MODES = ("alone", "streams", "green", "alone_green")
 COLUMNS = ("a", "na", "b", "nb", "mode", "sms_a", "sms_b", "ms_a", "ms_b", "ms_makespan")
 MOST_PASSES = 10_000
 A_FOLDER = "a folder of whole models, as gpusim record OPS.py writes"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCase:
-    """Outcomes to predict, by names, so that worker processes can load them."""
-
-    folder: str  # of the profiles and the measurements
-    gpu: str  # name or path of the GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ def holds_models(folder: Path) -> bool:
     return folder.is_dir() and any(folder.glob(f"*{PROFILE}*"))
 
 
-def model_conditions(case: ModelCase) -> list[ModelCondition]:
+def model_conditions(case: Case) -> list[ModelCondition]:
     """Everything that was measured, in the order of the file.
 
     Raises:
@@ -120,7 +113,7 @@ def _profile(folder: Path, model: str) -> Path:
 class ModelPredictor:
     """Predicts conditions from imported profiles; each model is imported once, each kernel fitted once."""
 
-    def __init__(self, case: ModelCase) -> None:
+    def __init__(self, case: Case) -> None:
         self._folder = Path(case.folder)
         self._gpu = load_gpu(case.gpu)
         self._session = Session(self._gpu, self._gpu)
@@ -198,7 +191,7 @@ def _last(stream: Stream, number: int) -> str:
     return stream.operations[(number % PASSES + 1) * each - 1].id
 
 
-def score_models(case: ModelCase, executor: Executor | None = None) -> list[Scored]:
+def score_models(case: Case, executor: Executor | None = None) -> list[Scored]:
     """Predict every condition and put it beside its measurement, in the order of the file; by default on all cores."""
     wanted = model_conditions(case)
     for model in dict.fromkeys(chain(*(one.models for one in wanted))):
@@ -233,11 +226,11 @@ def models_of(row: Scored) -> tuple[str, ...]:
 
 
 @cache
-def predictor(case: ModelCase) -> ModelPredictor:
+def predictor(case: Case) -> ModelPredictor:
     """Return the predictor of a case in this process."""
     return ModelPredictor(case)
 
 
-def _predict_one(task: tuple[ModelCase, ModelCondition]) -> tuple[float, float]:
+def _predict_one(task: tuple[Case, ModelCondition]) -> tuple[float, float]:
     known = predictor(task[0])
     return known.predict_ms(task[1]), known.nothing_ms(task[1])

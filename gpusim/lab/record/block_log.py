@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import recorded_rows
+from gpusim.common.tables import grouped
 
 SEGMENTS = 8
 """Progress stamps that a warp leaves over its life (as in microbench.cu)."""
@@ -112,10 +112,7 @@ class Recording:
 
     def cases(self, *experiments: str) -> dict[tuple[str, str], list[Launch]]:
         """The launches of some experiments by (experiment, case), in order."""
-        found: dict[tuple[str, str], list[Launch]] = defaultdict(list)
-        for launch in self.of(*experiments):
-            found[launch.experiment, launch.case].append(launch)
-        return dict(found)
+        return grouped(self.of(*experiments), lambda launch: (launch.experiment, launch.case))
 
 
 def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
