@@ -57,11 +57,7 @@ LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
 def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
-    """A launch as replayed on the GPU that it was recorded on.
-
-    Raises:
-        InputError: no SM of the GPU holds one of its blocks.
-    """
+    """A launch as replayed on the GPU that it was recorded on."""
     model, ramp_us = unfitted(launch, gpu, place)
     recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)

@@ -26,9 +26,6 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     constants are known, so L2 scales with DRAM there [D]. The latencies of idle L2 and DRAM, and the read rate of
     one SM, are equal on both GPUs. Bytes from DRAM are the recorded ones: with 50 MiB of L2 for 60 a kernel moves 2 %
     more of them (median of 541; those with 20 to 40 MB of tensors 3 to 4 MB more, about 1 us of DRAM).
-
-    Raises:
-        InputError: no SM of the target holds a block.
     """
     fit = fitting_occupancy(launch, target, place)
     foot = launch_footprint(launch, target)

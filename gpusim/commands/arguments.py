@@ -62,11 +62,7 @@ def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
 
 
 def read_trace(path: str) -> gpusim.Trace:
-    """The trace of a file.
-
-    Raises:
-        InputError: the file is wrong; of a profile, how to import it.
-    """
+    """The trace of a file; of a profile the error says how to import it."""
     try:
         return gpusim.load_trace(path)
     except InputError as error:
@@ -201,11 +197,7 @@ def arrivals_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def arrivals(text: str) -> Arriving:
-    """When requests arrive: `type` of an argument.
-
-    Raises:
-        InputError: a rate or times that are out of range, or a file of times that cannot be read.
-    """
+    """When requests arrive: `type` of an argument."""
     kind, colon, value = text.partition(":")
     if colon and kind == "poisson":
         return Arriving(text, gpusim.PoissonArrivals(rate_per_s=positive(value), count=REQUESTS, seed=0))
@@ -247,11 +239,7 @@ def _times(path: Path) -> tuple[float, ...]:
 
 
 def with_settings(trace: gpusim.Trace, args: argparse.Namespace) -> gpusim.Trace:
-    """The trace with the priorities and arrivals of its programs that arguments give.
-
-    Raises:
-        InputError: a program that the trace does not have or that is named twice, or arrivals of programs that restart.
-    """
+    """The trace with the priorities and arrivals of its programs that arguments give."""
     from gpusim.trace.edit import with_settings_of
 
     if args.arrivals and args.restart:
@@ -318,11 +306,7 @@ def memory_size(text: str) -> int:
 
 
 def require_picture(path: Path | None, sources: Iterable[str | Path]) -> None:
-    """Check, before anything is computed, that a picture can be written if one is asked for.
-
-    Raises:
-        InputError: its ending is none of a picture's, or it is one of the files that are read.
-    """
+    """Check, before anything is computed, that a picture, if asked for, can be written over no file that is read."""
     if path is not None:
         picture_format(path)
         require_output(path, sources)

@@ -26,9 +26,6 @@ def write_comparison(comparison: Comparison, folder: str | Path, step: Step, mor
         folder: a new one.
         step: told the name of each step before it.
         more: texts of other files beside results.json, by name.
-
-    Raises:
-        InputError: the folder exists and is not empty, or cannot be written.
     """
     with whole_folder(folder) as root:
         names = folder_names([entry.result.policy for entry in comparison.entries])

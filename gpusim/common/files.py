@@ -42,11 +42,7 @@ def path_of(given: object, what: str) -> Path:
 
 @contextmanager
 def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
-    """Open a regular file to read its bytes, following links; never wait for a pipe or a device.
-
-    Raises:
-        InputError: the file is missing, is no regular file, or cannot be read, also in the block.
-    """
+    """Open a regular file to read its bytes, following links; never wait for a pipe or a device."""
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -78,11 +74,7 @@ def most_unpacked(packed_bytes: int, most: int, expansion: int, free_bytes: int)
 
 
 def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
-    """Return the whole content of a regular file; never wait for a pipe or a device.
-
-    Raises:
-        InputError: the file is missing, is no regular file, has more than ``most`` bytes, or cannot be read.
-    """
+    """Return the whole content of a regular file of at most ``most`` bytes; never wait for a pipe or a device."""
     with opened(path) as file:
         data = file.read(min(os.fstat(file.fileno()).st_size, most) + 1)
     if len(data) > most:
@@ -99,9 +91,6 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
     """Return the content of gzip data, all members of it. It is never held beyond the limit.
 
     The limit is ``most`` bytes, and `MAX_EXPANSION` times the data beyond the first `FREE_EXPANSION_BYTES`.
-
-    Raises:
-        InputError: it holds more, or is no gzip data.
     """
     most = most_unpacked(len(data), most, MAX_EXPANSION, FREE_EXPANSION_BYTES)
     content = io.BytesIO()
@@ -124,20 +113,12 @@ def is_file(path: str | Path) -> bool:
 
 
 def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
-    """Returns the whole content of a UTF-8 file.
-
-    Raises:
-        InputError: the file cannot be read (`read_bytes`), or is not UTF-8.
-    """
+    """Returns the whole content of a UTF-8 file."""
     return utf8(read_bytes(path, most), path)
 
 
 def read_table(path: str | Path) -> str:
-    """Returns the text of a UTF-8 file, decompressed where its name ends in .gz.
-
-    Raises:
-        InputError: the file cannot be read (`read_bytes`), is no gzip data (`decompressed`), or is not UTF-8.
-    """
+    """Returns the text of a UTF-8 file, decompressed where its name ends in .gz."""
     data = read_bytes(path)
     return utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
 
@@ -174,9 +155,6 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
 
     What is written goes to a temporary file beside `path`, which replaces `path` when the block ends and is removed
     when the block raises. A link is followed; a device such as /dev/stdout is written straight.
-
-    Raises:
-        InputError: the file cannot be written, such as in a folder that does not exist.
     """
     try:
         target = Path(os.path.realpath(path))

@@ -44,9 +44,6 @@ def sources(*modules: str) -> str:
 
     Args:
         modules: names; that of a package stands for all modules in it.
-
-    Raises:
-        ModuleNotFoundError: there is no such module.
     """
     asked = [name for module in modules for name in _with_modules_inside(module)]
     packages = {module.partition(".")[0] for module in modules}
@@ -70,11 +67,7 @@ def sources(*modules: str) -> str:
 
 @cache
 def modules(*names: str) -> str:
-    """A hash of modules alone, without what they import; names as for `sources`.
-
-    Raises:
-        ModuleNotFoundError: there is no such module.
-    """
+    """A hash of modules alone, without what they import; names as for `sources`."""
     inside = {name: module_file(name) for module in names for name in _with_modules_inside(module)}
     return _of_modules({name: file for name, file in inside.items() if file is not None})
 

@@ -48,11 +48,7 @@ def records(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str
 
 @contextmanager
 def table_rows(path: str | Path) -> Iterator[csv.DictReader[str]]:
-    """Yield the rows of a CSV file by column. Cells that a short row lacks are None.
-
-    Raises:
-        InputError: the file cannot be read (`read_table`), or the block comes to a line that is no row.
-    """
+    """Yield the rows of a CSV file by column. Cells that a short row lacks are None."""
     text = read_table(path).removeprefix("\ufeff")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     try:

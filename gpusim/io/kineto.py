@@ -38,11 +38,7 @@ _UNUSABLE = "without a usable grid, size, time, stream or GPU"
 
 
 def read(path: Path) -> Timeline:
-    """A profile of PyTorch.
-
-    Raises:
-        InputError: not whole JSON, a profile of another maker's GPU, or kernels without grids.
-    """
+    """A profile of PyTorch."""
     reader = _Reader(path)
     for name, value in chrome.members(path):
         if name == chrome.EVENTS:

@@ -67,11 +67,7 @@ class Profiled:
 
 
 def read(path: Path) -> list[Profiled]:
-    """All launches of a report or of a CSV, in the order in which they ran.
-
-    Raises:
-        InputError: another page of ncu, a half-written row, no launches, or ncu-report is needed and missing.
-    """
+    """All launches of a report or of a CSV, in the order in which they ran."""
     profiled = list(_report(path) if source.head(path).startswith(REPORT_MAGIC) else _table(path))
     if not profiled:
         raise InputError(path, "", "holds no kernels", A_PROFILE)

@@ -53,11 +53,7 @@ class Described:
 
 
 def described(path: Path, device: int | None = None) -> Described:
-    """The GPU that a profile was recorded on; of several the one of an index, or the first.
-
-    Raises:
-        InputError: a profile that describes no GPU, or not that one.
-    """
+    """The GPU that a profile was recorded on; of several the one of an index, or the first."""
     is_nsys = source.head(path).startswith(nsys.MAGIC)
     rows = {number: row for row in _rows(path, is_nsys) if (number := whole(row.get("id"))) is not None}
     if not rows:

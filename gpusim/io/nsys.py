@@ -70,11 +70,7 @@ _AN_EXPORT = "a file of nsys export --type sqlite, of a profile with --trace=cud
 
 
 def read(path: Path) -> Timeline:
-    """A profile of Nsight Systems.
-
-    Raises:
-        InputError: no SQLite, a database of another tool, or tables without the columns needed.
-    """
+    """A profile of Nsight Systems."""
     with _database(path) as file:
         try:
             return _Export(path, file).timeline()
@@ -88,11 +84,7 @@ def read(path: Path) -> Timeline:
 
 @contextmanager
 def exported(path: Path) -> Iterator[Path]:
-    """The database that an installed nsys makes of a report, for as long as it is looked at.
-
-    Raises:
-        InputError: there is no such file or no nsys, or nsys cannot export it.
-    """
+    """The database that an installed nsys makes of a report, for as long as it is looked at."""
     expected = "nsys export --type sqlite FILE, on a machine that has Nsight Systems"
     if not is_file(path):
         raise InputError(path, "", "is not there", "a report of nsys")

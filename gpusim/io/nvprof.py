@@ -19,11 +19,7 @@ _ROWS_OF_ALL_GPUS = {"", "Overview", "Compute"}
 
 
 def read(path: Path) -> Timeline:
-    """A profile of nvprof in Chrome's form, as converters write it: a kernel may be in several rows of the picture.
-
-    Raises:
-        InputError: not whole JSON, or PyTorch's.
-    """
+    """A profile of nvprof in Chrome's form, as converters write it: a kernel may be in several rows of the picture."""
     found = Timeline()
     seen: dict[tuple[float, str, str], Activity] = {}  # by start, name and stream
     lost = 0

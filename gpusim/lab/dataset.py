@@ -74,12 +74,6 @@ class Recordings:
 
     Attributes:
         calls: rows of convolutions.csv by op.
-
-    Raises:
-        InputError: a missing or empty file, a missing column, an op that is not in convolutions.csv or is there twice,
-            a kernel given twice, a truth value that is none, a number that is none or cannot be (of ops that cuDNN
-            supports), kernels recorded on another GPU than ``gpu``, scaling at more or other numbers of SMs than
-            sm_curve.csv has.
     """
 
     def __init__(self, folder: str | Path, gpu: GPU, scaling: Sequence[int] = ()) -> None:
@@ -251,10 +245,6 @@ class Dataset(Recordings):
     Attributes:
         outcomes: rows of each outcome file that there is.
         recordings: what predictions may use.
-
-    Raises:
-        InputError: as `Recordings`; no outcome file, an outcome given twice, or of an op that ``recordings`` lack, a
-            mode that is none.
     """
 
     def __init__(

@@ -110,11 +110,7 @@ def load(part: Part) -> Measured:
 
 
 def read_predictions(path: Path, benchmark: Sequence[Measured]) -> dict[str, dict[Place, float]]:
-    """Read a file of predictions: ms by dataset, experiment and key; other columns are ignored.
-
-    Raises:
-        InputError: a column is missing, a dataset or condition is unknown or given twice, or a time is not above 0.
-    """
+    """Read a file of predictions: ms by dataset, experiment and key; other columns are ignored."""
     known = {one.part.name: one for one in benchmark}
     found: dict[str, dict[Place, float]] = {name: {} for name in known}
     for line, row in recorded_rows(path, COLUMNS, "what `gpusim score --template FILE.csv` writes"):

@@ -94,9 +94,6 @@ def conditions(dataset: Dataset) -> list[Condition]:
     """Everything to predict, from the condition columns alone, on gpu_bound ops (modules: every row).
 
     What was recorded elsewhere is predicted alone, too: experiment ``solo``.
-
-    Raises:
-        InputError: more SMs than there are, or there is nothing to predict.
     """
     found = [Condition("solo", op, ((op,),)) for op in dataset.calls if dataset.elsewhere and dataset.scored(op)]
     for name, rows in dataset.outcomes.items():

@@ -59,11 +59,7 @@ def holds_models(folder: Path) -> bool:
 
 
 def model_conditions(case: Case) -> list[ModelCondition]:
-    """Everything that was measured, in the order of the file.
-
-    Raises:
-        InputError: a missing file, a column or value that is wrong, or a model without a profile.
-    """
+    """Everything that was measured, in the order of the file."""
     path = Path(case.folder) / PAIRS
     most, seen = load_gpu(case.gpu).sm_count, dict[tuple[str, str], ModelCondition]()
     for place, row in recorded_rows(path, COLUMNS, A_FOLDER):
@@ -120,11 +116,7 @@ class ModelPredictor:
         self._profiled: dict[str, Trace] = {}
 
     def profiled(self, model: str) -> Trace:
-        """A model as imported: all passes of its profile.
-
-        Raises:
-            InputError: the profile or its counters are wrong, or it does not hold equal passes.
-        """
+        """A model as imported: all passes of its profile."""
         if model not in self._profiled:
             path = _profile(self._folder, model)
             counters = (self._folder / f"{model}{ending}" for ending in COUNTERS)

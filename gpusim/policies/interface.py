@@ -305,11 +305,7 @@ class Policy(ABC):
     single_stream: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check each parameter against what `parameter` says of it.
-
-        Raises:
-            InputError: one has a value that it cannot have.
-        """
+        """Check each parameter against what `parameter` says of it."""
         for one in fields(self):
             value, known, limits = getattr(self, one.name), one.metadata.get("one_of"), one.metadata.get("limits", ())
             place, text = f"policy {self.name}", f"{one.name}={value}"

@@ -50,11 +50,7 @@ class Parts(Divides):
 
     @abstractmethod
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
-        """SMs of each part, in the order of the streams; fewer parts than streams make some streams wait.
-
-        Raises:
-            InputError: a parameter that this GPU or these streams cannot have.
-        """
+        """SMs of each part, in the order of the streams; fewer parts than streams make some streams wait."""
 
     def shows_sms(self) -> bool:
         """A green context, an MPS limit and a MIG instance do."""

@@ -139,11 +139,7 @@ class Spec:
 
 
 def spec_of(text: str) -> Spec:
-    """Read ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``.
-
-    Raises:
-        InputError: unknown policy, unknown parameter, or a value that is none.
-    """
+    """Read ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``."""
     name, parameters = split_name(text)
     policy = policy_class(name)
     return Spec(text, policy, _arguments(policy, name, parameters))
@@ -170,9 +166,6 @@ def code_of(text: str) -> Code | None:
 
     Of a file or module of one's own nothing runs yet; a name that is none of gpusim's is looked for in the packages
     that are installed, which runs what they offer as policies.
-
-    Raises:
-        InputError: unknown policy, no such file, or no such module.
     """
     name, _ = split_name(text)
     if _shipped(name) is not None:

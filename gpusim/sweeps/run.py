@@ -75,11 +75,7 @@ def label_names(experiment: Experiment) -> tuple[str, ...]:
 
 
 def points(experiment: Experiment) -> tuple[Point, ...]:
-    """All points of an experiment in the order of its table, each once.
-
-    Raises:
-        InputError: there are none, or more than `MAX_POINTS`.
-    """
+    """All points of an experiment in the order of its table, each once."""
     found: dict[tuple[tuple[Label, ...], str], Point] = {}
     for point in (point for source in experiment.sources for point in _points_of(experiment, source)):
         found[point.labels, point.identity] = point

@@ -39,11 +39,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 class Table:
-    """A table in a file, ``.csv`` or ``.parquet``, with columns of labels that say which point a row is of.
-
-    Raises:
-        InputError: another kind of file, or Parquet without what writes it.
-    """
+    """A table in a file, ``.csv`` or ``.parquet``, with columns of labels that say which point a row is of."""
 
     def __init__(self, path: Path, labels: Sequence[str]) -> None:
         suffix = path.suffix.lower()
@@ -61,11 +57,7 @@ class Table:
             raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'")
 
     def held(self) -> list[KnownRow]:
-        """Complete rows of earlier runs in the file.
-
-        Raises:
-            InputError: the file is there and is no table of a sweep, or no longer as a sweep wrote it.
-        """
+        """Complete rows of earlier runs in the file."""
         rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
         return rows + (_rows(self._journal, "line", 2, read_rows(self._journal), str) if self._journal.exists() else [])
 

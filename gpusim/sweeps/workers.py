@@ -212,11 +212,7 @@ class _ClusterExecutor(Executor):
 
 @contextmanager
 def cluster(address: str) -> Iterator[tuple[Executors, int]]:
-    """A dask cluster by its scheduler's address: executors, and how many tasks its workers can have at a time.
-
-    Raises:
-        InputError: dask.distributed is not installed, the scheduler does not answer, or there are no workers.
-    """
+    """A dask cluster by its scheduler's address: executors, and how many tasks its workers can have at a time."""
     try:
         from distributed import Client
     except ImportError:

@@ -37,9 +37,6 @@ def select(
         operations: ids or patterns of the operations that stay; all where empty.
         algorithms: names or patterns; a convolution that has one selects it, the first of them that it has.
         programs: names or patterns of the programs whose streams stay; all where empty.
-
-    Raises:
-        InputError: a name or pattern that nothing has.
     """
     _require_known(streams, [stream.name for stream in trace.streams], "--stream")
     _require_known(operations, [operation.id for operation in trace.operations()], "--operation")
@@ -79,9 +76,6 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
         traces: recorded on one GPU.
         names: of each, put before its streams and ids where two traces share any.
         name: of the whole.
-
-    Raises:
-        InputError: traces of several GPUs.
     """
     devices = sorted({trace.device for trace in traces})
     if len(devices) > 1:
@@ -117,9 +111,6 @@ def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], op
         trace: the trace.
         settings: by the name of a program, ``priority`` or ``arrivals`` of all its streams.
         option: what gave them, for messages.
-
-    Raises:
-        InputError: a program that the trace does not have, or settings that it cannot have.
     """
     program_of = {stream: program.name for program in trace.programs for stream in program.streams}
     for name in settings:

@@ -43,9 +43,6 @@ def from_table(path: str | Path, device: str) -> Trace:
             whole GPU in microseconds, the stream that it runs on, and the program of that stream. Without a stream a
             row is of the stream that is named after its program.
         device: name of the GPU that the durations are of.
-
-    Raises:
-        InputError: with the line of the file, where a column or a value is missing or wrong.
     """
     streams: dict[str, list[Operation]] = {}
     program_of: dict[str, str] = {}

@@ -75,9 +75,6 @@ def record_matrix(out_dir: Path, *, counters: bool = False) -> Iterator[str]:
     """Time the matrix on this machine's GPU; yield a line for each file that it has written.
 
     Takes a minute or two of GPU time, with counters (`ncu` on PATH) about five, and 9 GB of GPU memory.
-
-    Raises:
-        InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.
     """
     if counters:
         require_ncu()

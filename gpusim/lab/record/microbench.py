@@ -33,9 +33,6 @@ def run_microbenchmarks(out_dir: Path, raw_dir: Path | None = None) -> dict[str,
 
     Returns:
         `device`: the device as the driver describes it; `constants`: by name, each value, unit and meaning.
-
-    Raises:
-        InputError: no CUDA compiler or no GPU, or the program fails.
     """
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "microbench"

@@ -43,10 +43,6 @@ def record_ops(path: Path, folder: Path, outcomes: bool, open_gpu: Callable[[], 
     """Record the content of a file; yield a line of progress for each step.
 
     ``outcomes``: also measure what `gpusim validate` scores. ``open_gpu`` gives the GPU.
-
-    Raises:
-        InputError: the file is wrong, something in it raises, runs no kernel, synchronises or does not fit into the
-            GPU's memory, or there is no GPU.
     """
     ops = read_ops(path)
     gpu = open_gpu()

@@ -99,9 +99,6 @@ class Program:
         """Profiles calls with Nsight Compute, some at a time; gives the rows of their kernels.
 
         A run that fails is tried again in halves; a call that fails alone is left out, with a word on standard error.
-
-        Raises:
-            InputError: there is no ncu, or it may not read counters, or there is no GPU, or calls fail again and again.
         """
         if calls:
             require_ncu()

@@ -31,11 +31,7 @@ def compute_capability(least: float) -> str:
 
 
 def build(source: Path, program: Path, least_capability: float, *libraries: str, shared: bool = False) -> None:
-    """Compiles a CUDA program, or a shared library, for this machine's GPU.
-
-    Raises:
-        InputError: there is no compiler, no GPU or no library, or the compiler fails.
-    """
+    """Compiles a CUDA program, or a shared library, for this machine's GPU."""
     if shutil.which("nvcc") is None:
         raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
     digits = compute_capability(least_capability).replace(".", "")

@@ -45,11 +45,7 @@ Side = tuple[Sequence[Call], Queue]
 
 
 class Gpu:
-    """The first GPU of this machine.
-
-    Raises:
-        InputError: PyTorch, a GPU or nvcc is missing, or release.cu fails.
-    """
+    """The first GPU of this machine."""
 
     def __init__(self) -> None:
         self._torch = torch = _torch()

@@ -121,11 +121,7 @@ def measured_times(network: Network, gpu: str) -> LayerTimes:
 
 
 def read_times(path: str | Path, network: Network, gpu: str) -> LayerTimes:
-    """Times of a CSV file with `COLUMNS`, measured on the GPU that is meant.
-
-    Raises:
-        InputError: the file is wrong, or has nothing of the network.
-    """
+    """Times of a CSV file with `COLUMNS`, measured on the GPU that is meant."""
     rows = _rows(path, network.name)
     if not rows:
         raise InputError(path, "network", f"no row is of {network.name}", "times of its layers")
@@ -140,9 +136,6 @@ def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, floa
         trace: the recording; a convolution of it says the batch.
         operation_us: what each operation takes alone, as replayed.
         gpu: where it was replayed.
-
-    Raises:
-        InputError: operations of another network, or of a forward pass alone.
     """
     batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
     if len(batches) != 1:
