@@ -151,12 +151,7 @@ def _plain_name(path: str) -> str:
 
 
 def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple[str, T]]:
-    """A value for a program, as PROGRAM=VALUE: `type` of an argument.
-
-    Args:
-        expected: what the value is, for messages.
-        read: makes it of its text, or raises an `argparse.ArgumentTypeError`.
-    """
+    """A value for a program, as PROGRAM=VALUE: `type` of an argument; messages call the value ``expected``."""
 
     def pair(text: str) -> tuple[str, T]:
         name, equals, value = text.rpartition("=")

@@ -39,11 +39,8 @@ _kept: Path | None = None  # that file
 def sources(*modules: str) -> str:
     """A hash of modules and of all that they import from their own packages, wherever in them an import stands.
 
-    No module is imported. The result is the same on every machine, and wherever the package is installed. An import
-    for type checkers alone does not count: it never runs.
-
-    Args:
-        modules: names; that of a package stands for all modules in it.
+    The name of a package stands for all modules in it. No module is imported. The result is the same on every machine,
+    and wherever the package is installed. An import for type checkers alone does not count: it never runs.
     """
     asked = [name for module in modules for name in _with_modules_inside(module)]
     packages = {module.partition(".")[0] for module in modules}

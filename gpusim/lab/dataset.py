@@ -67,13 +67,7 @@ def back_to_back_us(ms_stream: float, gpu: GPU) -> float:
 class Recordings:
     """The calls of a folder with their kernels, read and checked: all that a prediction may use.
 
-    Args:
-        folder: where.
-        gpu: that they were recorded on.
-        scaling: numbers of SMs at which predictions may use the times of sm_curve.csv.
-
-    Attributes:
-        calls: rows of convolutions.csv by op.
+    ``scaling``: numbers of SMs at which predictions may use the times of sm_curve.csv.
     """
 
     def __init__(self, folder: str | Path, gpu: GPU, scaling: Sequence[int] = ()) -> None:
@@ -81,7 +75,7 @@ class Recordings:
         self.gpu = gpu
         self.scaling = tuple(scaling)
         self._calls_file, self._kernels_file = self.folder / "convolutions.csv", self.folder / "kernels.csv.gz"
-        self.calls = self._read_calls()
+        self.calls = self._read_calls()  # rows of convolutions.csv by op
         kernels = self._read_kernels()
         points = self._read_scaling() if scaling else {}
         self._ops = {name: self._build(name, rows, points.get(name, {})) for name, rows in kernels.items()}
@@ -236,15 +230,8 @@ class Recordings:
 class Dataset(Recordings):
     """A folder of recordings and outcomes, read and checked.
 
-    Args:
-        folder: where.
-        gpu: that it was measured on.
-        recordings: of the same ops on another GPU, from which they are to be predicted; None: its own.
-        scaling: as of `Recordings`; those rows of sm_curve.csv are no outcomes then. Of ``recordings`` it is theirs.
-
-    Attributes:
-        outcomes: rows of each outcome file that there is.
-        recordings: what predictions may use.
+    ``recordings`` are of the same ops on another GPU, from which they are to be predicted; None: its own. Rows of
+    sm_curve.csv at ``scaling`` numbers of SMs are no outcomes then; where ``recordings`` are given, at theirs.
     """
 
     def __init__(

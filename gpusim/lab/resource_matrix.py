@@ -182,15 +182,9 @@ def _points(matrix: Matrix) -> Iterator[Point]:
 def predicted_us(
     matrix: Matrix, session: Session, pair: tuple[str, str], later_us: float, placement: str, sms: Sequence[int]
 ) -> tuple[float, float]:
-    """Times of two kernels, from the first block's start to the last one's end.
+    """Times of two kernels, the first the older, from the first block's start to the last one's end.
 
-    Args:
-        matrix: what was recorded.
-        session: where they are replayed.
-        pair: the kernels, the first the older.
-        later_us: that the second is there.
-        placement: same or disjoint SMs.
-        sms: of each, where these are disjoint.
+    The second is there after ``later_us``. ``sms`` are those of each, where they are disjoint.
     """
     late = Host(id="late", kind="host", what="other", duration_us=max(0.0, later_us))
     launches = [

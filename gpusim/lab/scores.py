@@ -61,9 +61,7 @@ class Summary:
 def summaries(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> list[Summary]:
     """One summary for each experiment, scored as the dataset's README says.
 
-    Args:
-        rows: all predictions.
-        measured: as `measurements` gives them; the times of pairs alone are the serial of the speedup.
+    ``measured`` is as `measurements` gives it; the times of pairs alone are the serial of the speedup.
     """
     serial = _serial(rows, measured)
     found = []

@@ -216,12 +216,8 @@ def released_together_us(trace: Trace, session: Session, sms: tuple[int, ...] = 
     """Makespan of a trace whose streams one flag releases, as the recorder measures it, us.
 
     The mean over orders in which the streams start: on the H200 it is not that of enqueuing. Each stream waits for the
-    flag and marks its start, which the front end of the GPU does stream by stream.
-
-    Args:
-        trace: what the streams run.
-        session: where.
-        sms: how many SMs each stream has of its own (a green context); empty: plain streams.
+    flag and marks its start, which the front end of the GPU does stream by stream. ``sms``: how many each stream has of
+    its own (a green context); empty: plain streams.
     """
     count, overhead = len(trace.streams), session.gpu.model.event_overhead_us
     apart_us = RELEASE_MARKS * overhead
@@ -459,12 +455,9 @@ class _PriorityEntry(Policy):
 
 
 def score(case: Case, executor: Executor | None = None, experiments: Collection[str] | None = None) -> list[Scored]:
-    """Predict every condition and put it beside its measurement, in the order of the files.
+    """Predict every condition, or those of some experiments, beside its measurement, in the order of the files.
 
-    Args:
-        case: what, and from what.
-        executor: where to predict; None: a process for each core.
-        experiments: only those of the conditions; None: all.
+    Without an executor on all cores.
     """
     dataset = case.load()
     wanted = [one for one in conditions(dataset) if experiments is None or one.experiment in experiments]

@@ -209,14 +209,7 @@ def _validated() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None = None) -> HowWrong:
-    """The error that was measured of replays like this one; else, in a few words, why there is none.
-
-    Args:
-        result: of a replay.
-        trace: what was replayed.
-        gpu: where.
-        recorded_on: the GPU of the recording, where it is not the one that the trace names.
-    """
+    """The error that was measured of replays like this one; else, in a few words, why there is none."""
     if "refuted" in result.limits:
         return HowWrong(None, REFUTED)
     source, never = _source(trace, gpu, recorded_on)

@@ -62,11 +62,9 @@ def normalised_progress(result: Replayed) -> dict[str, float]:
 
 
 def sharing(progress: Mapping[str, float]) -> dict[str, float]:
-    """STP, ANTT and fairness (`SHARING`) of programs that all keep running.
+    """STP, ANTT and fairness (`SHARING`) of programs that all keep running, by the normalised progress of each.
 
-    Args:
-        progress: of each, normalised: 1 is as if it had the GPU to itself; at least one above 0. One of 0 makes ANTT
-            infinite and fairness 0.
+    1 is as if it had the GPU to itself, and at least one is above 0. One of 0 makes ANTT infinite and fairness 0.
     """
     shares = list(progress.values())
     return {
@@ -107,13 +105,10 @@ def utilisation(result: Replayed) -> dict[str, float | None]:
 def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float]]:
     """Time from release to end of every request, ascending, for each program with arrivals.
 
-    A program counts as one with arrivals when it has several requests, or one that is released after 0. A request
-    of a loop is released when the one before it ends; it has ended when all streams of the program have ended it.
-    Programs that restart have no arrivals.
-
-    Args:
-        result: of a replay.
-        warm_up: share of each program's requests, the first, that are left out: they met an empty GPU.
+    A program counts as one with arrivals when it has several requests, or one that is released after 0. A request of a
+    loop is released when the one before it ends; it has ended when all streams of the program have ended it. Programs
+    that restart have no arrivals. ``warm_up`` is the share of each program's requests, the first, that are left out:
+    they met an empty GPU.
     """
     if result.passes is not None:
         return {}

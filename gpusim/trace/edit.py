@@ -68,14 +68,10 @@ def select(
 
 
 def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
-    """Traces side by side: all their streams start together.
+    """Traces of one GPU side by side: all their streams start together.
 
-    Each is one program of its name, unless it names its programs itself.
-
-    Args:
-        traces: recorded on one GPU.
-        names: of each, put before its streams and ids where two traces share any.
-        name: of the whole.
+    Each is one program of its name, unless it names its programs itself. Names are put before the streams and ids where
+    two traces share any.
     """
     devices = sorted({trace.device for trace in traces})
     if len(devices) > 1:
@@ -105,12 +101,9 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
 
 
 def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], option: str) -> Trace:
-    """A trace with other settings of some of its programs.
+    """A trace with other settings of some programs: by name, the ``priority`` or ``arrivals`` of all its streams.
 
-    Args:
-        trace: the trace.
-        settings: by the name of a program, ``priority`` or ``arrivals`` of all its streams.
-        option: what gave them, for messages.
+    ``option`` is what gave them, for messages.
     """
     program_of = {stream: program.name for program in trace.programs for stream in program.streams}
     for name in settings:

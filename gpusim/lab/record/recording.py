@@ -163,15 +163,10 @@ def of_kernels(times: Mapping[str, str], kernels: Sequence[Row]) -> dict[str, st
 
 
 def kernel_rows(log: str, streams: Mapping[str, str]) -> list[Row]:
-    """The launches that Nsight Compute saw, as rows of kernels.csv.gz.
+    """The launches in Nsight Compute's CSV (raw page, base units), as rows of kernels.csv.gz.
 
-    Args:
-        log: its CSV, raw page, base units.
-        streams: the op that ran on each stream of ours, by the stream's number; a launch on another stream is of the op
-            before it, on a stream that cuDNN opened.
-
-    Raises:
-        InputError: no launches, or one that is of no op.
+    ``streams``: the op that ran on each stream of ours, by the stream's number; a launch on another stream is of the op
+    before it, on a stream that cuDNN opened.
     """
     rows: list[Row] = []
     op, internal, index = "", dict[str, str](), 0

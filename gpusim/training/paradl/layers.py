@@ -44,11 +44,7 @@ def sizes(network: Network) -> dict[str, Sizes]:
 
 
 class LayerTimes:
-    """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size.
-
-    Attributes:
-        gpu: name of the GPU that they are of.
-    """
+    """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size."""
 
     def __init__(self, gpu: str, rows: Iterable[tuple[str, str, int, int, float, float]]) -> None:
         """Takes rows of (layer, divided into what, parts, samples, forward us, backward us)."""
@@ -129,13 +125,9 @@ def read_times(path: str | Path, network: Network, gpu: str) -> LayerTimes:
 
 
 def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, float], gpu: str) -> LayerTimes:
-    """Times of a recorded training iteration.
+    """Times of a recorded training iteration, the ids of whose operations are layer/direction.
 
-    Args:
-        network: whose layers the operations are of, by their ids: layer/direction.
-        trace: the recording; a convolution of it says the batch.
-        operation_us: what each operation takes alone, as replayed.
-        gpu: where it was replayed.
+    ``operation_us`` is what each takes alone, as replayed; a convolution of the trace says the batch.
     """
     batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
     if len(batches) != 1:

@@ -67,12 +67,8 @@ def fastest(found: Iterable[Projection | Impossible], memory_limit_bytes: float)
 class Oracle:
     """Projects iterations of a network on a cluster.
 
-    Args:
-        network: to be trained.
-        times: of its layers, on a GPU of the cluster.
-        cluster: where.
-        gamma: share of the values and gradients of all layers that is held at once.
-        copies: also count the local copies that dividing and gathering tensors takes [D].
+    ``gamma`` is the share of the values and gradients of all layers that is held at once. ``copies``: also count the
+    local copies that dividing and gathering tensors takes [D].
     """
 
     def __init__(
