@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from gpusim.common.errors import InputError, closest, quote
+from gpusim.common.errors import InputError, closest, quote, the_first
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.io.timeline import Activity, Range, Timeline
 
@@ -108,10 +108,9 @@ def _names(ranges: Iterable[Range], name: str) -> str:
     counts = Counter(one.name for one in ranges)
     if not counts:
         return "a profile with ranges: NVTX under nsys --trace=cuda,nvtx, record_function or profiler steps in PyTorch"
-    shown = [f"{one} ({count})" if count > 1 else one for one, count in counts.most_common(SHOWN)]
-    more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
+    shown = (f"{one} ({count})" if count > 1 else one for one, count in counts.most_common())
     near = closest(name, list(counts))
-    return f"one of {', '.join(shown)}{more}" + (f"; did you mean {near}?" if near else "")
+    return f"one of {the_first(shown, SHOWN)}" + (f"; did you mean {near}?" if near else "")
 
 
 def _steps(ranges: Iterable[Range]) -> str:

@@ -305,12 +305,8 @@ def time_in(row: Row, column: str, path: Path, place: str) -> float:
     return number_in(row, column, path, place, LEAST_MS, MOST_MS)
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
 def _why(error: BaseException) -> str:
     """One line of an error; of a trace's field the field and what was wrong with it."""
     if isinstance(error, InputError):
         return f"{error.place} {error.problem}"
-    return _first_line(error)
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

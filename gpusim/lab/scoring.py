@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from gpusim.common import tables
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, the_first
 from gpusim.common.spreadsheet import table_rows
 from gpusim.common.tables import counted, short_name, shortened
 from gpusim.hardware.gpu import GPU, load_gpu
@@ -123,10 +123,9 @@ def missing_counters(folder: Path) -> str:
         lacking = [counter for counter in COUNTERS if counter not in (rows.fieldnames or ())]
     if not lacking:
         return ""
-    more = f" and {len(lacking) - NAMED_COUNTERS} more" if len(lacking) > NAMED_COUNTERS else ""
     return (
         f"the recording lacks {counted(len(lacking), 'counter')} that gpusim record writes today, and is scored "
-        f"without: {', '.join(lacking[:NAMED_COUNTERS])}{more}"
+        f"without: {the_first(lacking, NAMED_COUNTERS)}"
     )
 
 

@@ -1,11 +1,10 @@
 """Predict measured co-runs, and score the predictions: `gpusim validate DATASET`.
 
-A dataset is a folder of CSV files as in experiments/h200_validation: a
-prediction may use `convolutions.csv` and `kernels.csv.gz`. The outcome files `sm_curve.csv`, `residency_curve.csv`,
-`pairs.csv`, `quota.csv` and `modules.csv` score it; any may be missing. Of an outcome file only the columns that
-describe the condition reach a prediction; the one exception is asked for by name, scaling points: times of
-`sm_curve.csv` on one or two numbers of SMs, which are not scored then. The input of a prediction may also come from
-the recordings of another GPU.
+A dataset is a folder of CSV files as in experiments/h200_validation: a prediction may use `convolutions.csv` and
+`kernels.csv.gz`. The outcome files `sm_curve.csv`, `residency_curve.csv`, `pairs.csv`, `quota.csv` and `modules.csv`
+score it; any may be missing. Of an outcome file only the columns that describe the condition reach a prediction; the
+one exception is asked for by name, scaling points: times of `sm_curve.csv` on one or two numbers of SMs, which are not
+scored then. The input of a prediction may also come from the recordings of another GPU.
 """
 
 from __future__ import annotations

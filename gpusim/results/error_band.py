@@ -4,8 +4,7 @@
 GPU, each GPU of the recordings, each kind of experiment and each class of call lengths, with the identity of the model.
 A replay gets such an error only if a comparable case was measured. The GPU was shared in the same way, the kernels have
 counters of the same recording GPU, and their lengths and bounding resources were measured. Whole programs of many
-kernels have separate errors.
-`python experiments/h200_validation/run.py --bands` writes the file.
+kernels have separate errors. `python experiments/h200_validation/run.py --bands` writes the file.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.errors import InputError, expected_one_of, quote, the_first
 from gpusim.trace.fields import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
@@ -137,9 +137,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _require_known(patterns: Sequence[str], names: Sequence[str], option: str) -> None:
     for pattern in patterns:
         if not any(_matches(name, [pattern]) for name in names):
-            different = list(dict.fromkeys(names))
-            more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-            some = ", ".join(different[:SHOWN]) + more or "none: the trace has no such thing"
+            some = the_first(dict.fromkeys(names), SHOWN) or "none: the trace has no such thing"
             raise InputError(None, option, f"{quote(pattern)} matches nothing", f"a name or pattern among {some}")
 
 

@@ -1,8 +1,7 @@
 """A recording of cuDNN calls: a folder in the layout of `gpusim.lab.dataset`, written call by call.
 
 `convolutions.csv` has one row per call, `kernels.csv.gz` one row per kernel. A call that is timed is a line of
-`timings.csv` at
-once, until `convolutions.csv` is written with it. Existing rows are not recorded again.
+`timings.csv` at once, until `convolutions.csv` is written with it. Existing rows are not recorded again.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 from gpusim.common.errors import InputError
 from gpusim.common.files import is_file, make_folder, read_bytes, read_text, write_table, write_text
 from gpusim.common.spreadsheet import records, table_rows
+from gpusim.common.tables import grouped
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS, counted_rows
 from gpusim.training.networks.steps import Work
@@ -48,9 +48,7 @@ class Recording:
         self.folder = folder
         self._journal = folder / "timings.csv"
         self._timings = {row["op"]: row for row in (*_rows(folder / "convolutions.csv"), *_whole_lines(self._journal))}
-        self._kernels: dict[str, list[Row]] = {}
-        for row in _rows(folder / "kernels.csv"):
-            self._kernels.setdefault(row["op"], []).append(row)
+        self._kernels = grouped(_rows(folder / "kernels.csv"), lambda row: row["op"])
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Checks that the folder is a recording of the given subject; writes the description of a new one."""
@@ -92,12 +90,9 @@ class Recording:
 
     def ranked(self, calls: Iterable[Call]) -> list[list[Call]]:
         """The supported calls of each work, the fastest first: by the time with cold caches, as in a network."""
-        works: dict[Work, list[Call]] = {}
-        for call in calls:
-            row = self._timings.get(call.op)
-            if row is not None and row["supported"] == "True":
-                works.setdefault(call.work, []).append(call)
-        return [sorted(found, key=lambda call: float(self._timings[call.op]["ms_cold"])) for found in works.values()]
+        supported = (call for call in calls if self._timings.get(call.op, {}).get("supported") == "True")
+        works = grouped(supported, lambda call: call.work).values()
+        return [sorted(found, key=lambda call: float(self._timings[call.op]["ms_cold"])) for found in works]
 
     def timing(self, call: Call) -> Row:
         """The times of a call."""
