@@ -25,11 +25,10 @@ from pydantic import BaseModel
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import MAX_SETTINGS_BYTES, atomic_write, read_bytes
 
-DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)
-"""A comment that the compiler of the core obeys."""
+DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)  # a comment that the compiler of the core obeys
 MOST_KEPT = 500  # sources
+# Condition of blocks that only type checkers read; `gpusim` names there the modules that it imports on first use.
 CHECKERS_ONLY = "TYPE_CHECKING"
-"""Condition of blocks that only type checkers read; `gpusim` names there the modules that it imports on first use."""
 _read_before: dict[str, _Meaning] = {}  # sources, by a hash of their bytes
 _in_file = set[str]()  # those of them that the file holds
 _kept: Path | None = None  # that file

@@ -36,9 +36,7 @@ OF_SM = (
     "shared_memory_per_sm_bytes",
     "shared_memory_per_block_optin_bytes",
 )
-QUANTITIES = (*OF_GPU, *OF_SM)
-"""Fields of `GPU` and of `SMLimits` that a what-if can change."""
-
+QUANTITIES = (*OF_GPU, *OF_SM)  # fields of `GPU` and of `SMLimits` that a what-if can change
 _RATES = ("boost_clock_mhz", "dram_bandwidth_gb_per_s")  # the others are whole numbers
 
 

@@ -31,9 +31,9 @@ OUTCOMES = {  # file: columns of the condition, columns of the outcome (ms)
     "modules.csv": (("module", "selection", "branch", "ops", "mode"), ("ms_makespan",)),
 }
 MODES = {"pairs.csv": ("alone", "streams", "streams_b_first", "green"), "modules.csv": ("serial", "streams")}
+# The least that a column of whole numbers may hold.
 COUNTS = {"sms": 1, "blocks_per_sm": 1, "reserved_smem_bytes": -1, "na": 1, "nb": 1, "sms_a": 1, "sms_b": 1,
           "kA": 1, "kB": 1, "branch": 0}  # fmt: skip
-"""The least that a column of whole numbers may hold."""
 OPS = ("op", "a", "b")  # columns that name one op
 NOT_KEYS = ("ops", "ms_release")  # columns of a condition that do not tell two rows apart
 DRAM_PERCENT = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"  # a column that may be missing

@@ -256,8 +256,8 @@ class Usage:
         return [fsum(self.flat[use::uses]) * self.scale[use] for use in range(uses)]
 
 
+# Content of one SM: since when (us), and for each resident kernel its row among the kernels and its blocks.
 Contents = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
-"""Content of one SM: since when (us), and for each resident kernel its row among the kernels and its blocks."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,9 +21,7 @@ from gpusim.common.cores import LocalPool
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import tracked
 
-Executors = Callable[[], Executor]
-"""Starts an executor; called again where the one before has broken."""
-
+Executors = Callable[[], Executor]  # starts an executor; called again where the one before has broken
 AHEAD = 2  # tasks a worker that are handed out before they are needed
 CONNECT_S = 30  # that the scheduler of a cluster may take to answer
 WORKERS_S = 30  # that a cluster may be without workers

@@ -18,19 +18,11 @@ from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import recorded_rows
 from gpusim.common.tables import grouped
 
-SEGMENTS = 8
-"""Progress stamps that a warp leaves over its life (as in microbench.cu)."""
-
-
-SEQUENCE = 12
-"""Kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)."""
-
-
+SEGMENTS = 8  # progress stamps that a warp leaves over its life (as in microbench.cu)
+SEQUENCE = 12  # kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)
 TIMES = ("start_ns", "end_ns", "start_clock", "end_clock")
+# One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM).
 BLOCK = np.dtype([*((name, "<u8") for name in TIMES), ("smid", "<u4"), ("block", "<u4")])
-"""One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM)."""
-
-
 COLUMNS = {  # of the tables that it writes
     "device": ("name", "value"),
     "scalars": ("experiment", "case", "rep", "quantity", "value"),
