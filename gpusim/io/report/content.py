@@ -19,7 +19,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
-from gpusim.results.plots import USE_TITLES
+from gpusim.results.plots import USE_TITLES, without_kernels
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.results.style import in_words
@@ -191,8 +191,6 @@ def content_of(comparison: Comparison, command: str = "") -> Content:
 def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds: Sequence[Hold]) -> PolicyReport:
     result = entry.result
     streams = {run.stream: place for place, run in enumerate(result.stream_runs)}
-    launched = {(run.stream, run.operation, run.request) for run in result.kernel_runs}
-    others = [op for op in result.operation_runs if (op.stream, op.operation, op.request) not in launched]
     band = entry.how_wrong.band
     return PolicyReport(
         policy=result.policy,
@@ -218,7 +216,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         ],
         others=[
             Other(streams[op.stream], op.operation, op.kind, _short(op.start_us), _short(op.end_us))
-            for op in others[:MOST_RUNS]
+            for op in without_kernels(result)[:MOST_RUNS]
         ],
         left_out=max(0, len(result.kernel_runs) - MOST_RUNS) + max(0, len(others) - MOST_RUNS),
         bin_us=result.usage.bin_us,
