@@ -191,7 +191,7 @@ def content_of(comparison: Comparison, command: str = "") -> Content:
 def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds: Sequence[Hold]) -> PolicyReport:
     result = entry.result
     streams = {run.stream: place for place, run in enumerate(result.stream_runs)}
-    band = entry.how_wrong.band
+    others, band = without_kernels(result), entry.how_wrong.band
     return PolicyReport(
         policy=result.policy,
         title=in_words(result.policy),
@@ -216,7 +216,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         ],
         others=[
             Other(streams[op.stream], op.operation, op.kind, _short(op.start_us), _short(op.end_us))
-            for op in without_kernels(result)[:MOST_RUNS]
+            for op in others[:MOST_RUNS]
         ],
         left_out=max(0, len(result.kernel_runs) - MOST_RUNS) + max(0, len(others) - MOST_RUNS),
         bin_us=result.usage.bin_us,
