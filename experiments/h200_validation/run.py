@@ -58,7 +58,7 @@ from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
 from gpusim.lab.scoring import row_names
 from gpusim.lab.validate import Case, Condition, conditions, measurements
-from gpusim.lab.whole_models import ModelCase, measured_alone, predictor, score_models
+from gpusim.lab.whole_models import measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
@@ -198,7 +198,7 @@ def write_scores(
     path: Path,
     cases: Sequence[Case],
     keys: Collection[tuple[str, str]] | None = None,
-    models: Sequence[ModelCase] = (),
+    models: Sequence[Case] = (),
 ) -> None:
     """A line for each experiment of each case, of all rows or of those with some keys; of whole models all rows."""
     lines = []
@@ -225,12 +225,12 @@ def name_of(folder: str) -> str:
 
 
 @cache
-def models_scored(case: ModelCase) -> list[Scored]:
+def models_scored(case: Case) -> list[Scored]:
     """Rows of whole models."""
     return score_models(case)
 
 
-def program_work(case: ModelCase) -> list[tuple[str, Calls, float]]:
+def program_work(case: Case) -> list[tuple[str, Calls, float]]:
     """Experiment, work and error in percent of every row of whole models."""
     known, gpu = predictor(case), load_gpu(case.gpu)
     found = []

@@ -69,11 +69,7 @@ LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
 def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
-    """A launch as replayed on the GPU that it was recorded on.
-
-    Raises:
-        InputError: no SM of the GPU holds one of its blocks.
-    """
+    """A launch as replayed on the GPU that it was recorded on."""
     model, ramp_us = unfitted(launch, gpu, place)
     recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)
@@ -118,11 +114,7 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
 
 
 def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelModel, float]:
-    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us).
-
-    Raises:
-        InputError: no SM of the GPU holds one of its blocks.
-    """
+    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us)."""
     blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
     model = _shape(launch, blocks_per_sm, launch.duration_us - latency - ramp_us, gpu)
@@ -410,13 +402,12 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, residents: float, exposed: f
         return MemoryWait()
     read, written = ((moved or 0.0) / SECTORS_OF_A_MISS for moved in (mix.l2_read_bytes, mix.l2_write_bytes))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
-    kept = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes)
-    touched = launch.blocks * (read + written) / kept
+    touched = launch.blocks * (read + written) / gpu.kept_l2_bytes
     return MemoryWait(
         share=exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
-        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept,
+        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / gpu.kept_l2_bytes,
         touched=touched,
         code=fetch_stall_share(mix),
     )

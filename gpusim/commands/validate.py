@@ -103,7 +103,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """Scores kernels that load one resource each beside one another."""
     from gpusim.lab.resource_matrix import PLACEMENTS, score_matrix, totals
 
     if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):

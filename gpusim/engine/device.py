@@ -56,7 +56,7 @@ class Device:
         keep_residents: note what each SM holds whenever that changes.
         passes: as ``View.passes``.
         program_of: the program of each stream, by its position; empty: all are of one.
-        code_of: names of the kernels of each program.
+        code_of: names of the kernels of each program; empty: there is one.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Device:
         self.residents = Holdings(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
-        self._code = CachedCode(gpu, self._shows_sms, code_of) if len(set(program_of)) > 1 and not domains else None
+        self._code = CachedCode(gpu, self._shows_sms, code_of) if code_of and not domains else None
         self._program_of = program_of
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
@@ -214,7 +214,6 @@ class Device:
             self._end(slot)
 
     def _after(self, delay: float, call: Callable[[simpy.Event], None]) -> None:
-        """Call something after a time (us)."""
         timeout = self._env.timeout(delay)
         assert timeout.callbacks is not None
         timeout.callbacks.append(call)
@@ -237,7 +236,6 @@ class Device:
                 self._end_in_time(other)
 
     def _ended(self, launch: Launch, slot: int) -> None:
-        """A launch has ended, and leaves its slot."""
         self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
         launch.view = None
@@ -435,13 +433,11 @@ class Device:
         }
 
     def _place(self) -> None:
-        """Let the launches on the SMs place blocks."""
         self._sms.book()
         self._sms.dispatch()
         self._looked = False
 
     def _cap(self, slot: int, grant: Grant) -> None:
-        """Hold a launch on the SMs to what it is granted."""
         model = self._slots[slot].model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
         self.limits |= limits_met(grant, caps, model.blocks_per_sm)

@@ -21,13 +21,7 @@ SLACK = 1e-9  # relative, of what a domain can serve: rounding is no excess
 class Domains:
     """Tables with an entry for each domain, or for each *clock*: a domain and a slot.
 
-    Args:
-        launches: those on the SMs.
-        of_sm: the domain of each SM.
-        capacity: as of `gpusim.engine.core.SMArray`.
-        slowdowns: as of `gpusim.engine.core.SMArray`.
-        tensor_cycle: as of `gpusim.engine.core.SMArray`.
-        load_step: as of `gpusim.engine.core.SMArray`.
+    ``of_sm`` is the domain of each SM; other arguments are as of `gpusim.engine.core.SMArray`.
     """
 
     def __init__(

@@ -35,10 +35,7 @@ def jitter_factor(seed: int, block: int, jitter: float) -> float:
 class Launches:
     """Tables with an entry for each slot, or for each slot and SM.
 
-    Args:
-        sms: number of SMs.
-        slots: most launches active at once.
-        width: most blocks resident on one SM.
+    ``slots`` launches can be active at once, ``width`` blocks resident on one SM.
     """
 
     def __init__(self, sms: int, slots: int, width: int) -> None:

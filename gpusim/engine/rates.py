@@ -73,15 +73,7 @@ def _times_of(mix: KernelMix) -> list[float]:
 class Rates:
     """Rates of mixes, as the grants of their kernels let them be.
 
-    Args:
-        mixes: what is known of mixes without limits.
-        model: gives the kernel in a slot.
-        slots: those in use.
-        sm_count: SMs of the device.
-        domain_share: of L2 and DRAM, for each memory domain.
-
-    Attributes:
-        limits: of the slots whose grants have any.
+    ``model`` gives the kernel in a slot; ``slots`` are those in use.
     """
 
     def __init__(

@@ -44,38 +44,24 @@ SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU 
 
 @dataclass(frozen=True, slots=True)
 class WarpDemand:
-    """Demand of one kernel's warps on an SM per instruction; times relative to the recorded time per instruction.
+    """Demand of one kernel's warps on an SM per instruction; times relative to the recorded time per instruction."""
 
-    Attributes:
-        warps_per_scheduler: of one block; below 1 a block leaves some schedulers of the SM idle.
-        latency: time that no other warp lengthens; never less than the service demand.
-        service_demand: time that each competing warp of the scheduler adds at the resource that binds the kernel.
-        demands: time that one instruction holds each shared resource, in the order of `SHARED`.
-        bound: index into `demands` of the resource that binds.
-        counted: whether all of this comes from counters; else a part of it is assumed.
-        serial_share: how latency and turns add, from 0 (as squares) to 1 (one after the other).
-        one_wave: whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
-            scheduler of an SM sets the pace. For refilled blocks the mean scheduler does, because they fill free
-            slots.
-        block_us: how long a block lives, as recorded; 0: unknown.
-        others: the same as ``demands`` of `OTHER_PIPES`, and of a pipe that was not counted.
-        cycles: of an instruction of one warp, waits included, as recorded; 0: unknown.
-        burst: instructions that a warp issues in a row.
-        together: share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0.
-    """
-
-    warps_per_scheduler: float
-    latency: float
-    service_demand: float
-    demands: tuple[float, ...]
-    bound: int
-    counted: bool = True
-    serial_share: float = 0.0
+    warps_per_scheduler: float  # of one block; below 1 a block leaves some schedulers of the SM idle
+    latency: float  # time that no other warp lengthens; never less than the service demand
+    service_demand: float  # time that each competing warp of the scheduler adds at the resource that binds the kernel
+    demands: tuple[float, ...]  # time that one instruction holds each shared resource, in the order of `SHARED`
+    bound: int  # index into `demands` of the resource that binds
+    counted: bool = True  # whether all of this comes from counters; else a part of it is assumed
+    serial_share: float = 0.0  # how latency and turns add, from 0 (as squares) to 1 (one after the other)
+    # whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
+    # scheduler of an SM sets the pace. For refilled blocks the mean scheduler does, because they fill free slots.
     one_wave: bool = False
-    block_us: float = 0.0
+    block_us: float = 0.0  # how long a block lives, as recorded; 0: unknown
+    # the same as ``demands`` of `OTHER_PIPES`, and of a pipe that was not counted
     others: tuple[float, ...] = (0.0,) * (len(OTHER_PIPES) + 1)
-    cycles: float = 0.0
-    burst: float = 1.0
+    cycles: float = 0.0  # of an instruction of one warp, waits included, as recorded; 0: unknown
+    burst: float = 1.0  # instructions that a warp issues in a row
+    # share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0
     together: float = 0.0
 
     @property
@@ -85,17 +71,11 @@ class WarpDemand:
 
 
 class TimeParts(NamedTuple):
-    """Terms of the squared time of a kernel in a mix, without the memory system; squares add.
+    """Terms of the squared time of a kernel in a mix, without the memory system; squares add."""
 
-    Attributes:
-        whole: the square of the time per instruction.
-        largest: the larger part of that: latency, or waiting for the resource that binds the kernel.
-        bound_by: name of that part; unknown, and larger than any, where the kernel's demands were not counted.
-    """
-
-    whole: float
-    largest: float
-    bound_by: str
+    whole: float  # the square of the time per instruction
+    largest: float  # the larger part of that: latency, or waiting for the resource that binds the kernel
+    bound_by: str  # name of that part; unknown, and larger than any, where the kernel's demands were not counted
 
 
 def warp_demand(

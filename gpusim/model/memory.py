@@ -24,18 +24,13 @@ HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
 class MemoryLoad(NamedTuple):
-    """Load on L2 and DRAM by one resident block that progresses as recorded (1: the whole capacity).
+    """Load on L2 and DRAM by one resident block that progresses as recorded (1: the whole capacity)."""
 
-    Attributes:
-        dram: load of DRAM.
-        l2: load of L2.
-        hits: how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds.
-        misses: the same of what DRAM serves, for the square of DRAM's load, beyond what saturation of DRAM lengthens.
-    """
-
-    dram: float
-    l2: float
+    dram: float  # load of DRAM
+    l2: float  # load of L2
+    # how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds
     hits: float = 0.0
+    # the same of what DRAM serves, for the square of DRAM's load, beyond what saturation of DRAM lengthens
     misses: float = 0.0
 
 
@@ -43,22 +38,15 @@ class MemoryWait(NamedTuple):
     """What of a kernel's time is latency of L2 and DRAM, and what of L2's contents it reads.
 
     Bytes are relative to those that L2 keeps while others are touched (`l2_kept_share`).
-
-    Attributes:
-        share: of its recorded time, in which its warps wait for data and nothing hides it.
-        serial: how much of a short additional wait lengthens its time: 1 where waits and turns add one after the other.
-        misses: share of its reads that DRAM served: as counted, but no more than its own data replace in L2.
-        passing: bytes that DRAM moves in its recorded time, if others keep it busy.
-        touched: bytes that it reads and writes itself.
-        code: share of its recorded time, in which its warps wait for instructions and constants.
     """
 
-    share: float = 0.0
+    share: float = 0.0  # of its recorded time, in which its warps wait for data and nothing hides it
+    # how much of a short additional wait lengthens its time: 1 where waits and turns add one after the other
     serial: float = 0.0
-    misses: float = 0.0
-    passing: float = 0.0
-    touched: float = 0.0
-    code: float = 0.0
+    misses: float = 0.0  # share of its reads that DRAM served: as counted, but no more than its own data replace in L2
+    passing: float = 0.0  # bytes that DRAM moves in its recorded time, if others keep it busy
+    touched: float = 0.0  # bytes that it reads and writes itself
+    code: float = 0.0  # share of its recorded time, in which its warps wait for instructions and constants
 
 
 def lost_share(touched: float) -> float:
