@@ -281,9 +281,10 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
     )
     exposed = _exposed(launch, foot, residents, gpu)
-    load, free = _memory(launch, kernel, residents, working_us, exposed, gpu)
-    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
+    hits = exposed if kernel.one_wave and tiled == launch.blocks else 1.0
+    load, free = _memory(launch, kernel, residents, working_us, exposed, hits, gpu)
+    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
@@ -327,11 +328,18 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
 
 
 def _memory(
-    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, gpu: GPU
+    launch: KernelLaunch,
+    kernel: WarpDemand,
+    residents: float,
+    working_us: float,
+    exposed: float,
+    hits_exposed: float,
+    gpu: GPU,
 ) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
-    They were busy while blocks worked: not before the first came, nor while these waited for instructions [D].
+    They were busy while blocks worked: not before the first came, nor while these waited for instructions [D]. The
+    share of waits for hits in L2 that reading ahead does not hide is ``hits_exposed``.
     """
     dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
@@ -342,7 +350,7 @@ def _memory(
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
-    waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
+    waited, hits = hit_queue(hits_exposed * hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
 
