@@ -65,6 +65,16 @@ def test_on_sms_of_its_own_only_other_kernels_of_its_program_replace_code_there(
     assert cached.lost_by(own, 0) == 1.0
 
 
+def test_on_sms_of_its_own_a_program_has_a_copy_of_the_code() -> None:
+    names = {"own", "next"}
+    for apart, lost in ((True, 1.0), (False, 0.0)):
+        cached = CachedCode(H200, apart, [names, names])
+        for program in (0, 1):
+            for one in (model("own", kept=1.5), model("next", kept=1.5)):
+                assert cached.lost_by(one, program) == 0.0  # the first time
+        assert cached.lost_by(model("own"), 0) == lost
+
+
 def test_a_kernel_waits_for_code_that_is_gone() -> None:
     """Half of its time waits for code; the second time that takes four times as long."""
     own = kernel("own", waits_for_code=0.5)

@@ -202,14 +202,14 @@ def test_no_recorded_kernel_exceeds_what_an_sm_sustains(path: Path) -> None:
 
 @pytest.mark.parametrize(("fma_busy", "free"), [(0.9, 0.9), (0.09, memory_free_share(0.6, 0.0))])
 def test_what_kept_an_sm_busy_was_no_waiting_for_memory(fma_busy: float, free: float) -> None:
-    """10 blocks an SM in 1980 cycles, 1 us, all of which a pipe can be busy. DRAM is busy for 0.6 of that time."""
+    """10 blocks per SM, in two waves of 1980 cycles or 1 us. A pipe can be busy throughout, DRAM is for 0.6 of that."""
     cycles, dram = 1980.0, 0.6 * H200.model.dram_sustained_gb_per_s * 1e3 / 1320
     none = dict.fromkeys(ALL_COUNTERS, 0.0) | {"stalls": WarpStalls(), "achieved_warps_per_sm": 8.0}
     counted = {"fma_cycles": fma_busy * cycles / 10, "dram_read_bytes": dram}
     mix = Mix(**{**none, **counted, "active_cycles_avg": cycles, "active_cycles_max": cycles})
     duration_us = H200.model.launch_latency_us + 1.0
     launch = KernelLaunch(
-        name="k", grid=(1320, 1, 1), block=(64, 1, 1), registers_per_thread=32, duration_us=duration_us, mix=mix
+        name="k", grid=(1320, 1, 1), block=(64, 1, 1), registers_per_thread=200, duration_us=duration_us, mix=mix
     )
     assert shaped(launch, H200).unit_us == pytest.approx(free)
 

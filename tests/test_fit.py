@@ -78,10 +78,22 @@ def test_a_block_of_fewer_warps_than_schedulers_takes_of_a_pipe_what_it_holds_it
     assert _shape(told, 1, 10.0, GPU).unit_us == pytest.approx(0.8 + ENDS, rel=1e-9)
 
 
-def test_nothing_covers_the_ends_of_a_block_that_is_alone_on_its_sm() -> None:
-    """Two blocks of 512 threads on an SM cover one another, so that L2 leaves what the pipe took: 0.8."""
-    told = {"fma_cycles": 0.4 * CYCLES, "l2_read_bytes": 1.0, "l2_busy_us": 0.5 * 10.0 * 0.8 / 8}
-    assert _shape(counted(8, threads=512, **told), 2, 10.0, GPU).unit_us == pytest.approx(0.8, rel=1e-9)
+def test_nothing_covers_the_ends_of_blocks_in_one_wave() -> None:
+    """Two waves of blocks of 512 threads cover one another, so that L2 leaves what the pipe took: 0.8."""
+    for blocks, ends in ((16, 0.0), (8, ENDS)):
+        told = {"fma_cycles": 3.2 / blocks * CYCLES, "l2_read_bytes": 1.0, "l2_busy_us": 0.5 * 10.0 * 0.8 / blocks}
+        free = _shape(counted(blocks, threads=512, **told), 2, 10.0, GPU).unit_us
+        assert free == pytest.approx(min(1.0, 0.8 + ends), rel=1e-9)
+
+
+@pytest.mark.parametrize(("blocks", "waits"), [(3, False), (8, True)])
+def test_reading_ahead_hides_slower_hits_in_one_wave(blocks: int, waits: bool) -> None:
+    """L2 is half busy; a block has room for far more than it reads in the latency of DRAM."""
+    told = {"l2_read_bytes": 1.0, "l2_busy_us": 0.5 * 10.0 * 0.8 / blocks}
+    plain = counted(blocks, **told)
+    staged = plain.model_copy(update={"dynamic_shared_memory_bytes": 110 * 1024})
+    assert _shape(plain, 1, 10.0, GPU).load.hits > 0.1
+    assert (_shape(staged, 1, 10.0, GPU).load.hits > 0.1) == waits
 
 
 def test_a_kernel_that_was_not_fully_counted_can_have_waited_all_the_time() -> None:

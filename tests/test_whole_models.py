@@ -101,6 +101,23 @@ def test_passes_run_one_after_the_other(folder: Path) -> None:
     assert max(0.2, 0.45) < found["green", "one|2|two|3|64|68"] < 0.45 * 132 / 68 * 1.1
 
 
+def test_second_model_alone_has_the_later_sms(folder: Path) -> None:
+    """Of 12 clusters of 8 blocks 11 fit on SMs 32 to 131 of an H200, which have other parts of GPCs than 0 to 99."""
+    events = profile(1)["traceEvents"]
+    for event in events:
+        event["args"] |= {"grid": [12, 8, 1], "shared memory": 180_000}
+    (folder / "two.kineto.json.gz").unlink()
+    (folder / "two.kineto.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    (folder / "pairs.csv").write_text(
+        f"{HEADER}\ntwo,1,two,1,alone_green,100,32,1,1,0\ntwo,1,two,1,alone_green,32,100,1,1,0\n"
+    )
+    first, _, _, second = model_conditions(_case(folder))
+    predictor = ModelPredictor(_case(folder))
+    assert (first.sms, first.idle_sms, second.sms, second.idle_sms) == ((100,), 0, (100,), 32)
+    assert predictor.predict_ms(first) == pytest.approx(KERNEL_US / 1e3, rel=0.05)
+    assert predictor.predict_ms(second) == pytest.approx(2 * KERNEL_US / 1e3, rel=0.1)
+
+
 def test_passes_of_a_profile_come_in_turn(folder: Path) -> None:
     """The second pass of the profile is slower, so of three passes one is."""
     events = profile(2)["traceEvents"]

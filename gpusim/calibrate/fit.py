@@ -61,7 +61,7 @@ TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
 MOST_TILES = 16  # of a block: finer ones make no step that could be seen
 EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
-BLOCK_ENDS_CYCLES = 2280.0  # of a block alone on its SM, that nothing covers: its start and its end ([V] block_floor_us
+BLOCK_ENDS_CYCLES = 2280.0  # of a block that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
 HELD_BELOW = 0.97  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
 LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
@@ -279,7 +279,8 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     )
     exposed = _exposed(launch, foot, residents, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
-    load, free = _memory(launch, kernel, residents, working_us, exposed, tiled, gpu)
+    hits_exposed = exposed if kernel.one_wave and tiled == launch.blocks else 1.0
+    load, free = _memory(launch, kernel, residents, working_us, exposed, hits_exposed, tiled, gpu)
     set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
@@ -325,23 +326,33 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
 
 
 def _memory(
-    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, tiled: int, gpu: GPU
+    launch: KernelLaunch,
+    kernel: WarpDemand,
+    residents: float,
+    working_us: float,
+    exposed: float,
+    hits_exposed: float,
+    tiled: int,
+    gpu: GPU,
 ) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
-    They were busy while blocks worked: not before the first came, nor while these waited for instructions [D].
+    They were busy while blocks worked: not before the first came, nor while these waited for instructions [D]. The
+    share of waits for hits in L2 that reading ahead does not hide is ``hits_exposed``. Nothing covers the start and the
+    end of a block that is alone on its SM, nor of blocks in one wave, which start and end together [D].
     """
     dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = competing * max(kernel.demands) if kernel.counted else 0.0
-    if kernel.counted and residents <= 1.0:  # no other block works meanwhile
-        turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * tiled / (gpu.sm_count * working_us)
+    if kernel.counted and (residents <= 1.0 or kernel.one_wave):  # no other block works meanwhile
+        times = tiled / gpu.sm_count if residents <= 1.0 else 1.0
+        turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     for_hits = hit_wait_share(launch.mix)
-    waited, hits = hit_queue(for_hits, l2, max(0.0, 1.0 - turns / free))
+    waited, hits = hit_queue(hits_exposed * for_hits, l2, max(0.0, 1.0 - turns / free))
     free *= 1.0 - waited
     for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
     missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)

@@ -15,7 +15,8 @@ class CachedCode:
 
     Any other kernel takes its place in the caches of the SMs on which it runs. Kernels with code that its own program
     lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. A
-    recording already includes the effect of the program's own kernels.
+    recording already includes the effect of the program's own kernels. Programs in streams share the code of kernels of
+    one name. On SMs of their own they have copies, because each green context loads its kernels itself [D].
 
     Args:
         gpu: the GPU.
@@ -48,12 +49,17 @@ class CachedCode:
         return lost
 
     def _other_code_since(self, at: int, program: int) -> bool:
-        """Whether a kernel came that a program lacks, and one on the program's SMs."""
-        if self._apart and next(reversed(self._last[program].values()))[0] == at:
-            return False
+        """Whether a kernel came whose code a program lacks, and one on the program's SMs."""
+        if self._apart:
+            own, *others = (self._latest(one) for one in (program, *(one for one in self._last if one != program)))
+            return own > at and max(others, default=0) > at
         for name in reversed(self._came):
             if self._came[name] <= at:
                 return False
             if name not in self._names[program]:
                 return True
         return False
+
+    def _latest(self, program: int) -> int:
+        """When the last kernel of a program came."""
+        return next(reversed(self._last[program].values()))[0]

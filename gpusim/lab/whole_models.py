@@ -3,7 +3,8 @@
 A folder holds `NAME.kineto.json.gz`, two passes of a model as PyTorch's profiler saw them, `NAME.ncu.csv.gz`, one pass
 with Nsight Compute's counters (it may be missing), and `pairs.csv`: what the GPU took when ``na`` passes of model ``a``
 ran with ``nb`` passes of model ``b``. Modes: ``alone`` (each by itself), ``streams``, ``green`` (disjoint SMs) and
-``alone_green`` (each on its SMs, nothing on the others). Only the profiles and the conditions reach a prediction.
+``alone_green`` (each on its SMs, nothing on the others). Model ``a`` has the SMs of lower numbers. Only the
+profiles and the conditions reach a prediction.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gpusim.session import Session
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
-from gpusim.trace.operations import Operation, Stream
+from gpusim.trace.operations import Host, Operation, Stream
 from gpusim.trace.programs import Program
 
 PAIRS = "pairs.csv"
@@ -51,6 +52,7 @@ class ModelCondition:
     passes: tuple[int, ...]  # of each
     sms: tuple[int, ...]  # SMs of each; empty: the whole GPU
     measured_ms: float  # what the GPU took
+    idle_sms: int = 0  # SMs of lower numbers, on which nothing runs
 
 
 def holds_models(folder: Path) -> bool:
@@ -95,7 +97,8 @@ def _conditions_of(row: Row, path: Path, place: str, most: int) -> Iterator[Mode
         ms = time_in(row, f"ms_{side}", path, key)
         experiment = "sm_curve" if apart else "isolated"
         own = (sms[i],) if apart else ()
-        yield ModelCondition(experiment, f"{key}|{side}", (models[i],), ((na, nb)[i],), own, ms)
+        idle = sms[0] if apart and side == "b" else 0
+        yield ModelCondition(experiment, f"{key}|{side}", (models[i],), ((na, nb)[i],), own, ms, idle)
 
 
 def _profile(folder: Path, model: str) -> Path:
@@ -134,8 +137,11 @@ class ModelPredictor:
     def predict_ms(self, condition: ModelCondition) -> float:
         """The predicted time of a condition."""
         traces = [self.passes(model, n) for model, n in zip(condition.models, condition.passes, strict=True)]
+        sms = condition.sms
+        if condition.idle_sms:
+            traces, sms = [_idle(traces[0].device), *traces], (condition.idle_sms, *sms)
         trace = traces[0] if len(traces) == 1 else merge(traces, ("a", "b"), condition.key[:200])
-        split = "+".join(map(str, condition.sms))
+        split = "+".join(map(str, sms))
         policy = f"inter-sm:by=program,sms={split}" if condition.sms else "leftover"
         return self._session.makespan_us(trace, policy) / 1e3
 
@@ -156,6 +162,13 @@ class ModelPredictor:
         ]
         program = Program(name="model", streams=tuple(stream.name for stream in streams))
         return trace.model_copy(update={"version": 2, "streams": tuple(streams), "programs": (program,)})
+
+
+def _idle(device: str) -> Trace:
+    """A program that does nothing on its SMs."""
+    nothing = Stream(name="idle", operations=(Host(id="nothing", what="other", duration_us=0.0),))
+    program = Program(name="idle", streams=(nothing.name,))
+    return Trace(version=2, name="idle", device=device, streams=(nothing,), programs=(program,))
 
 
 def _require_equal_passes(stream: Stream, path: Path) -> None:

@@ -23,27 +23,41 @@ PARTS = (32, 48, 64, 80, 96)  # of 132 SMs
 REPEATS = 7
 
 
-def record_models(ops: Ops, gpu: Gpu, folder: Path, outcomes: bool) -> Iterator[str]:
-    """Profile every model; with ``outcomes`` also time every pair of them; yield a line of progress for each step."""
-    make_folder(folder)
-    queue, calls = gpu.queue(), dict[str, Call]()
-    for name in tracked(ops.models, len(ops.models), "profiling"):
-        calls[name] = made(ops, "MODELS", name)
-        graph = captured(ops, gpu, name, calls[name], queue)
-        launches = write_profile(gpu, graph, queue, PASSES, folder / f"{name}{PROFILE}") // PASSES
-        if launches == 0:
-            expected = "a callable that runs kernels on the GPU"
-            raise InputError(ops.path, f"MODELS[{name!r}]", "runs no kernel", expected)
-        write_profile(gpu, calls[name], queue, 1, folder / f"{name}{OPERATORS}", shapes=True)
-        log = gpu.model_counters(ops, name)
-        if log:
-            write_table(folder / f"{name}.ncu.csv.gz", log)
-        yield f"{folder / name}: {launches} kernels in a pass, {'with' if log else 'without'} counters"
-    if outcomes:
-        pairs = list(ops.model_pairs)
-        rows = list(_pairs(ops, gpu, calls, queue))
-        write_text(folder / "pairs.csv", records(PAIR_COLUMNS, rows))
-        yield f"{folder / 'pairs.csv'}: {len(rows)} rows of {len(pairs)} pairs"
+class Models:
+    """Profiles, outcomes and counters of whole models."""
+
+    def __init__(self, ops: Ops, gpu: Gpu, folder: Path) -> None:
+        self.ops, self.gpu, self.folder = ops, gpu, folder
+
+    def measure(self, outcomes: bool) -> Iterator[str]:
+        """Profile every model; with ``outcomes`` also time every pair of them; yield a line of progress for each step.
+
+        Raises:
+            InputError: a model raises, cannot be captured in a CUDA graph or does not fit into the GPU's memory.
+        """
+        make_folder(self.folder)
+        queue, calls = self.gpu.queue(), dict[str, Call]()
+        for name in tracked(self.ops.models, len(self.ops.models), "profiling"):
+            calls[name] = made(self.ops, "MODELS", name)
+            graph = captured(self.ops, self.gpu, name, calls[name], queue)
+            launches = write_profile(self.gpu, graph, queue, PASSES, self.folder / f"{name}{PROFILE}") // PASSES
+            if launches == 0:
+                expected = "a callable that runs kernels on the GPU"
+                raise InputError(self.ops.path, f"MODELS[{name!r}]", "runs no kernel", expected)
+            write_profile(self.gpu, calls[name], queue, 1, self.folder / f"{name}{OPERATORS}", shapes=True)
+            yield f"{self.folder / name}: {launches} kernels in a pass"
+        if outcomes:
+            rows = list(_pairs(self.ops, self.gpu, calls, queue))
+            write_text(self.folder / "pairs.csv", records(PAIR_COLUMNS, rows))
+            yield f"{self.folder / 'pairs.csv'}: {len(rows)} rows of {len(self.ops.model_pairs)} pairs"
+
+    def count(self) -> Iterator[str]:
+        """Count the kernels of every model under Nsight Compute; yield a line of progress for each."""
+        for name in tracked(self.ops.models, len(self.ops.models), "counting"):
+            log = self.gpu.model_counters(self.ops, name)
+            if log:
+                write_table(self.folder / f"{name}.ncu.csv.gz", log)
+            yield f"{self.folder / name}: {'with' if log else 'without'} counters"
 
 
 def captured(ops: Ops, gpu: Gpu, name: str, call: Call, queue: Queue) -> Call:
