@@ -51,7 +51,7 @@ class WarpDemand:
         latency: time that no other warp lengthens; never less than the service demand.
         service_demand: time that each competing warp of the scheduler adds at the resource that binds the kernel.
         demands: time that one instruction holds each shared resource, in the order of `SHARED`.
-        bound: index into `demands` of the resource that binds.
+        bound: index into `demands` of the busiest of them; a pipe of ``others`` may bind sooner, but has no name.
         counted: whether all of this comes from counters; else a part of it is assumed.
         serial_share: how latency and turns add, from 0 (as squares) to 1 (one after the other).
         one_wave: whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
@@ -121,7 +121,7 @@ def warp_demand(
         shared_bytes_per_warp: shared memory of one block over its warps.
 
     Returns:
-        The busiest known resource gives the service demand. With stall reasons in ``mix``: latency is what the stalls
+        The busiest resource, counted or not, gives the service demand. With stall reasons in ``mix``: latency is what the stalls
         leave once waiting for service is taken off, and the serial share is such that the recorded time is 1; where
         even 1 gives less, the service demand is more than counted; where too few warps compete to tell, it is a half.
         Without: what the busiest resource leaves of the time is latency. With no counters at all the kernel is taken to
@@ -134,7 +134,8 @@ def warp_demand(
     mean = max(1.0, resident_blocks * per_scheduler)
     issue, *pipes = (b / mean for b in busy)
     demands = (issue / constants.sustained_issue_share, *pipes)
-    service_demand, serial_share = demands[bound], 0.0
+    others = tuple(b / mean for b in _busy_elsewhere(mix, blocks_per_sm, busy))
+    service_demand, serial_share = max(demands[bound], *others), 0.0
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     recorded = _recorded_stalls(mix)
     if mix is not None and recorded is not None:
@@ -159,7 +160,7 @@ def warp_demand(
         mix is not None and mix.counts(ALL_COUNTERS),
         serial_share,
         one_wave,
-        others=tuple(busy_share / mean for busy_share in _busy_elsewhere(mix, blocks_per_sm, busy)),
+        others=others,
         cycles=recorded[1] if recorded is not None else 0.0,
         burst=burst_length(_of(recorded[0].wait)) if recorded is not None else 1.0,
         together=serial_share if competing > FEWEST_TURNS else 0.0,
