@@ -62,6 +62,7 @@ class WarpDemand:
         cycles: of an instruction of one warp, waits included, as recorded; 0: unknown.
         burst: instructions that a warp issues in a row.
         together: share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0.
+        slots: issue slots that an instruction takes, such that the recorded use comes out; 0: as in ``demands``.
     """
 
     warps_per_scheduler: float
@@ -77,6 +78,7 @@ class WarpDemand:
     cycles: float = 0.0
     burst: float = 1.0
     together: float = 0.0
+    slots: float = 0.0
 
     @property
     def resource(self) -> str:
@@ -151,7 +153,7 @@ def warp_demand(
     else:
         latency = latency_beside(service_demand, 0.0, competing)
     latency = max(latency, service_demand)
-    return WarpDemand(
+    demand = WarpDemand(
         per_scheduler,
         latency,
         service_demand,
@@ -165,6 +167,7 @@ def warp_demand(
         burst=burst_length(_of(recorded[0].wait)) if recorded is not None else 1.0,
         together=serial_share if competing > FEWEST_TURNS else 0.0,
     )
+    return replace(demand, slots=issue * _time(demand, competing * service_demand))
 
 
 def latency_beside(service_demand: float, serial_share: float, competing: float) -> float:
@@ -219,6 +222,7 @@ def demand_elsewhere(
         service_demand=service_demand,
         demands=tuple(one * lanes for one in demand.demands),
         others=tuple(one * lanes for one in demand.others),
+        slots=demand.slots * lanes,
     )
 
 
@@ -254,7 +258,7 @@ def _use(kernel: WarpDemand, count: int, time: float) -> Use:
     tensor = blocked_slots(demands[ISSUE], demands[TENSOR])
     pipes = (*demands[ISSUE + 1 : LSU], *[min(1.0, warps * one) for one in kernel.others])
     return Use(
-        issue=demands[ISSUE],
+        issue=min(1.0, warps * (kernel.slots or kernel.demands[ISSUE])),
         pipes=pipes,
         operands=tensor,
         path=demands[L1_PATH],
