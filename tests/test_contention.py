@@ -167,7 +167,7 @@ def test_an_sm_does_more_with_more_blocks_or_as_much(kernel: WarpDemand, count: 
 
 @given(mix=st.lists(st.tuples(sharings() | saturating(), st.integers(1, 8)), min_size=1, max_size=4))
 def test_no_resource_of_an_sm_is_busier_than_it_can_be(mix: list[tuple[WarpDemand, int]]) -> None:
-    """Issue slots as counted and pipes: over the time of an instruction they sum to 1 at most. One kernel is as alone."""
+    """Issue slots as counted, and pipes: over the time of an instruction they sum to 1 at most."""
     taken = zip(mix, mix_times(mix), strict=True)
     held = [((kernel.slots, *kernel.demands[1:]), n * kernel.warps_per_scheduler / time) for (kernel, n), time in taken]
     use = [[warps * demand for demand in demands] for demands, warps in held]

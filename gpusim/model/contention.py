@@ -123,8 +123,8 @@ def warp_demand(
         shared_bytes_per_warp: shared memory of one block over its warps.
 
     Returns:
-        The busiest resource, counted or not, gives the service demand. With stall reasons in ``mix``: latency is what the stalls
-        leave once waiting for service is taken off, and the serial share is such that the recorded time is 1; where
+        The busiest resource, counted or not, gives the service demand. With stall reasons in ``mix``: latency is what
+        the stalls leave once waiting for service is taken off, and the serial share is such that the recorded time is 1; where
         even 1 gives less, the service demand is more than counted; where too few warps compete to tell, it is a half.
         Without: what the busiest resource leaves of the time is latency. With no counters at all the kernel is taken to
         keep its SM half busy [D]. No latency is below the service demand: an instruction takes at least as long as it

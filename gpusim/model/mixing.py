@@ -3,7 +3,7 @@
 At a resource that all residents together saturate, the older kernel takes what it takes alone and the younger ones get
 the rest. Four things bend that rule, each seen in experiments/resource_matrix:
 
-* A warp that can go on issuing goes on: an older warp waits until it stalls (greedy, then oldest).
+* A warp that can go on issuing goes on: every other warp waits until it stalls (greedy, then oldest).
 * An instruction of the tensor cores reads its operands over several cycles, in which nothing else issues.
 * A request of the path to L1 and shared memory waits for the one that is being served, whoever is older.
 * Blocks that are replaced are now older, now younger: a kernel then gets the mean of both.
@@ -101,12 +101,18 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
         stretch = max(stretch, _beside(pipe, fsum([use.pipes[r] * share for use, share in older])))
     stretch += fsum([use.issue * share * use.together for use, share in younger])
     if mine.cycles > 0.0:
-        stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
+        stretch = max(stretch, _bursts(older) / mine.burst / mine.cycles)
+        stretch += _bursts(younger) / mine.burst / mine.cycles
     if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
         used = fsum([use.issue * share for use, share, _ in others])
         equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
         stretch = max(stretch, min(_beside(mine.taken, used), equal))
     return stretch
+
+
+def _bursts(others: Sequence[tuple[Use, float]]) -> float:
+    """Cycles that a warp waits, on the mean, until a warp of other kernels stalls that was issuing as it came."""
+    return fsum([use.issue * share * (use.burst - 0.5) for use, share in others])
 
 
 def _meeting(i: int, uses: Sequence[Use]) -> float:
