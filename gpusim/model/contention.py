@@ -39,7 +39,7 @@ DRAM_LATENCY_CYCLES = 800.0  # idle 700, beside 4.2 TB/s of reads 935 ([V] exper
 LEAST_IN_FLIGHT_BYTES = 1536.0  # that a warp reads ahead: 48 a thread, in registers [D]
 BUFFERS = 2  # that share a block's shared memory: one is read while the other is filled [D]
 LEAST_LSU = 0.02  # busy share of the load/store unit, below which requests of the data path cannot be told
-NEARLY_ALL_HITS = 0.95  # share of its sectors that a kernel finds in L1, from which it lives on what it read once [D]
+LEAST_HITS = 0.8  # share of its sectors that a kernel finds in L1 and that tells of a set that it keeps there [D]
 MOST_HITS = 0.9999  # that the counter of hits can tell
 L2_CYCLES = 300.0  # that a read waits longer for L2 than for L1 ([V] 152 ns: experiments/h200_microbench, memory.csv)
 LOST_OF_EXCESS = 1.5  # share of its hits that a kernel loses for each L1 by which sets exceed it ([V] single_resource)
@@ -68,6 +68,7 @@ class WarpDemand:
         together: share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0.
         slots: issue slots that an instruction takes, such that the recorded use comes out; 0: as in ``demands``.
         l1_set: share of an SM's L1 that the data of one resident block fill.
+        l1_filled: share of it that the most blocks filled in the recording, which shows what it lost by that.
         l1_reused: how much longer an instruction takes if L1 keeps none of what its block reads again.
     """
 
@@ -86,6 +87,7 @@ class WarpDemand:
     together: float = 0.0
     slots: float = 0.0
     l1_set: float = 0.0
+    l1_filled: float = 0.0
     l1_reused: float = 0.0
 
     @property
@@ -164,7 +166,7 @@ def warp_demand(
     else:
         latency = latency_beside(service_demand, 0.0, competing)
     latency = max(latency, service_demand)
-    l1_set, l1_reused = _in_l1(mix, resident_blocks, l1_bytes, recorded[1] if recorded is not None else 0.0)
+    l1_set, l1_filled, l1_reused = _in_l1(mix, resident_blocks, l1_bytes, recorded[1] if recorded is not None else 0.0)
     demand = WarpDemand(
         per_scheduler,
         latency,
@@ -179,6 +181,7 @@ def warp_demand(
         burst=burst_length(_of(recorded[0].wait)) if recorded is not None else 1.0,
         together=serial_share if competing > FEWEST_TURNS else 0.0,
         l1_set=l1_set,
+        l1_filled=l1_filled,
         l1_reused=l1_reused,
     )
     return replace(demand, slots=issue * _time(demand, competing * service_demand))
@@ -253,37 +256,43 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         (`gpusim.model.mixing`).
     """
     filled = fsum([kernel.l1_set * count for kernel, count in residents])
-    lost = min(1.0, LOST_OF_EXCESS * (filled - 1.0)) if filled > 1.0 else 0.0
-    alone = [_time_alone(kernel, count, lost) for kernel, count in residents]
+    alone = [_time_alone(kernel, count, filled) for kernel, count in residents]
     if len(residents) > 1:
         uses = [_use(kernel, count, time) for (kernel, count), time in zip(residents, alone, strict=True)]
         alone = [time / share for time, share in zip(alone, _mixed(residents, uses), strict=True)]
     return [max(time, floor) for time, floor in zip(alone, least, strict=True)] if least else alone
 
 
-def _time_alone(kernel: WarpDemand, count: int, lost: float = 0.0) -> float:
-    """Time per instruction of a kernel whose blocks have an SM alone, and its L1 but for a share that is lost."""
+def _time_alone(kernel: WarpDemand, count: int, filled: float = 0.0) -> float:
+    """Time per instruction of a kernel whose blocks have an SM alone, but for its L1, of which sets fill a share."""
     warps = competing_warps(count, kernel.warps_per_scheduler, kernel.one_wave)
-    time, longer = _time(kernel, warps * kernel.service_demand), lost * kernel.l1_reused
+    excess = filled - max(1.0, kernel.l1_filled)
+    time, longer = _time(kernel, warps * kernel.service_demand), 0.0
+    if excess > 0.0:
+        longer = min(1.0, LOST_OF_EXCESS * excess) * kernel.l1_reused
     return sqrt(time * time + longer * (2.0 * kernel.latency + longer)) if longer > 0.0 else time
 
 
-def _in_l1(mix: Mix | None, resident_blocks: float, l1_bytes: float, cycles: float) -> tuple[float, float]:
-    """What of L1 one block fills, and how much longer an instruction of ``cycles`` takes if L1 keeps none of it.
+def _in_l1(mix: Mix | None, resident_blocks: float, l1_bytes: float, cycles: float) -> tuple[float, float, float]:
+    """`WarpDemand.l1_set`, `l1_filled` and `l1_reused` of a kernel, an instruction of which took ``cycles``.
 
-    A kernel that finds nearly all its sectors in L1 has read each of them once from L2: that is its set. What it writes
-    fills as much of L1 as it reads for each byte [D]. Any other kernel, by its counters, may as well bypass L1: it
-    fills nothing, and its hits are taken to be of sectors that it has just read.
+    A kernel that finds most of its sectors in L1 has read each of them once from L2: that is its set. What it writes
+    fills as much of L1 as it reads for each byte [D]. Where that exceeds L1, it read them again, because the set is
+    larger than L1. Any other kernel, by its counters, may as well bypass L1: it fills nothing, and its hits are taken
+    to be of sectors that it has just read.
     """
     hit = min(MOST_HITS, _of(mix.l1_hit_percent) / 100.0) if mix is not None else 0.0
-    if mix is None or not l1_bytes or not mix.l1_read_bytes or hit < NEARLY_ALL_HITS:
-        return 0.0, 0.0
+    if mix is None or not l1_bytes or not mix.l1_read_bytes or hit < LEAST_HITS:
+        return 0.0, 0.0, 0.0
     asked, written = mix.l1_read_bytes / (1.0 - hit), _of(mix.l1_write_bytes)
-    filled = mix.l1_read_bytes * (1.0 + written / asked) / l1_bytes
-    if not cycles or not mix.warp_instructions or filled * resident_blocks > 1.0:
-        return filled, 0.0
+    most = ceil(resident_blocks - 1e-9)
+    filled = most * mix.l1_read_bytes * (1.0 + written / asked) / l1_bytes
+    if filled > 1.0:
+        filled = 1.0 + (1.0 - hit) / LOST_OF_EXCESS
+    if not cycles or not mix.warp_instructions:
+        return filled / most, filled, 0.0
     reads = _of(mix.lsu_cycles) / mix.warp_instructions * asked / (asked + written)
-    return filled, reads * L2_CYCLES / cycles
+    return filled / most, filled, hit * reads * L2_CYCLES / cycles
 
 
 def _use(kernel: WarpDemand, count: int, time: float) -> Use:
