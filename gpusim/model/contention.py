@@ -264,9 +264,9 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
 
 
 def _time_alone(kernel: WarpDemand, count: int, filled: float = 0.0) -> float:
-    """Time per instruction of a kernel whose blocks have an SM alone, but for its L1, of which sets fill a share."""
+    """Time per instruction of a kernel whose blocks have an SM alone, but for its L1, filled by sets of others too."""
     warps = competing_warps(count, kernel.warps_per_scheduler, kernel.one_wave)
-    excess = filled - max(1.0, kernel.l1_filled)
+    excess = filled - max(1.0, kernel.l1_filled, count * kernel.l1_set)
     time, longer = _time(kernel, warps * kernel.service_demand), 0.0
     if excess > 0.0:
         longer = min(1.0, LOST_OF_EXCESS * excess) * kernel.l1_reused
