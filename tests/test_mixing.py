@@ -69,6 +69,16 @@ def test_a_warp_that_can_go_on_issuing_goes_on_though_another_is_older() -> None
     assert chain < 0.3
 
 
+def test_warps_that_hardly_stall_keep_the_scheduler_among_them() -> None:
+    copy = Use(issue=0.1, pipes=(), cycles=86.0, burst=1.1, warps=8.0)
+    one, two, busier = (
+        Use(issue=u, pipes=(), cycles=w, burst=30.0, warps=w) for u, w in ((0.8, 1), (0.8, 2), (0.9, 2))
+    )
+    assert progress([copy, one])[0] > 0.75
+    assert progress([copy, two])[0] < 0.25
+    assert progress([busier, two])[0] > 0.5  # of their own kind they are no worse than others
+
+
 def test_kernels_that_saturate_nothing_together_do_not_slow_one_another() -> None:
     """One warp that waits for memory is not waiting for the scheduler."""
     assert progress([Use(0.05, (0.0,), cycles=100.0), Use(0.05, (0.0,), cycles=100.0)]) == pytest.approx(

@@ -11,6 +11,7 @@ from gpusim.model.memory import (
     HIT_QUEUE,
     MISS_LATENCY,
     MISS_QUEUE,
+    STREAM_QUEUE,
     MemoryWait,
     lost_share,
     wait_slowdown,
@@ -27,7 +28,7 @@ def test_waits_by_hand() -> None:
     assert wait_slowdown(0.0, 1.0, 0.0, hits) == pytest.approx(1.0 + HIT_QUEUE)
     assert wait_slowdown(0.5, 0.0, 0.0, hits) == pytest.approx(0.5 + 0.5 * MISS_LATENCY * (1.0 + MISS_QUEUE / 4.0))
     misses = MemoryWait(share=1.0, serial=1.0, misses=1.0)
-    assert wait_slowdown(1.0, 0.0, 0.0, misses) == pytest.approx(1.0 + MISS_QUEUE)
+    assert wait_slowdown(1.0, 0.0, 0.0, misses) == pytest.approx(1.0 + STREAM_QUEUE)
 
 
 def test_waits_for_code_by_hand() -> None:

@@ -56,6 +56,7 @@ GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
 MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
+LEAST_L1_BYTES = 28 * 1024  # of an SM, at the largest carve-out of its shared memory (228 of 256 KiB on an H100)
 SIZED_BY_DRIVER = 7.0  # compute capability from which on a driver sizes the carve-out of shared memory by the kernel
 TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
 MOST_TILES = 16  # of a block: finer ones make no step that could be seen
@@ -267,6 +268,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     """The kernel without what its replay alone tells, from a launch whose blocks worked for ``working_us``."""
     foot = launch_footprint(launch, gpu)
     residents = _recorded_residents(launch, foot, blocks_per_sm, gpu)
+    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     kernel = warp_demand(
         launch.mix,
         foot.warps,
@@ -276,12 +278,12 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         gpu.model,
         one_wave=waves(launch.blocks, blocks_per_sm, gpu.sm_count) <= 1.0,
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
+        l1_bytes=gpu.limits.shared_memory_per_sm_bytes + LEAST_L1_BYTES - _recorded_carveout(launch, set_to),
     )
     exposed = _exposed(launch, foot, residents, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
     hits_exposed = exposed if kernel.one_wave and tiled == launch.blocks else 1.0
     load, free = _memory(launch, kernel, residents, working_us, exposed, hits_exposed, tiled, gpu)
-    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
@@ -317,6 +319,12 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         solo_us=launch.duration_us,
         seed=1,
     )
+
+
+def _recorded_carveout(launch: KernelLaunch, set_to: int) -> int:
+    """Shared memory that SMs were set to in the recording; where it does not tell, what an idle SM is set to."""
+    recorded = launch.mix.shared_memory_config_bytes if launch.mix is not None else None
+    return recorded or set_to
 
 
 def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> float:

@@ -112,7 +112,7 @@ def _with_turns(demand: WarpDemand, factor: float, residents: float) -> WarpDema
     competing = competing_warps(residents, demand.warps_per_scheduler, demand.one_wave)
     if factor == 1.0 or competing == 1.0:
         return demand
-    turn = max(min(demand.service_demand * factor, 1.0 / competing), *demand.demands)
+    turn = max(min(demand.service_demand * factor, 1.0 / competing), *demand.demands, *demand.others)
     latency = max(turn, latency_beside(turn, demand.serial_share, competing))
     return replace(demand, latency=latency, service_demand=turn)
 

@@ -39,6 +39,10 @@ DRAM_LATENCY_CYCLES = 800.0  # idle 700, beside 4.2 TB/s of reads 935 ([V] exper
 LEAST_IN_FLIGHT_BYTES = 1536.0  # that a warp reads ahead: 48 a thread, in registers [D]
 BUFFERS = 2  # that share a block's shared memory: one is read while the other is filled [D]
 LEAST_LSU = 0.02  # busy share of the load/store unit, below which requests of the data path cannot be told
+LEAST_HITS = 0.8  # share of its sectors that a kernel finds in L1 and that tells of a set that it keeps there [D]
+MOST_HITS = 0.9999  # that the counter of hits can tell
+L2_CYCLES = 300.0  # that a read waits longer for L2 than for L1 ([V] 152 ns: experiments/h200_microbench, memory.csv)
+LOST_OF_EXCESS = 1.5  # share of its hits that a kernel loses for each L1 by which sets exceed it ([V] single_resource)
 SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
 
 
@@ -50,7 +54,7 @@ class WarpDemand:
     latency: float  # time that no other warp lengthens; never less than the service demand
     service_demand: float  # time that each competing warp of the scheduler adds at the resource that binds the kernel
     demands: tuple[float, ...]  # time that one instruction holds each shared resource, in the order of `SHARED`
-    bound: int  # index into `demands` of the resource that binds
+    bound: int  # index into `demands` of the busiest; a pipe of ``others`` may bind sooner, but has no name
     counted: bool = True  # whether all of this comes from counters; else a part of it is assumed
     serial_share: float = 0.0  # how latency and turns add, from 0 (as squares) to 1 (one after the other)
     # whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
@@ -63,6 +67,12 @@ class WarpDemand:
     burst: float = 1.0  # instructions that a warp issues in a row
     # share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0
     together: float = 0.0
+    # issue slots that an instruction takes, such that the recorded use comes out; 0: as in ``demands``
+    slots: float = 0.0
+    l1_set: float = 0.0  # share of an SM's L1 that the data of one resident block fill
+    # share of it that the most blocks filled in the recording, which shows what it lost by that
+    l1_filled: float = 0.0
+    l1_reused: float = 0.0  # how much longer an instruction takes if L1 keeps none of what its block reads again
 
     @property
     def resource(self) -> str:
@@ -87,6 +97,7 @@ def warp_demand(
     constants: ModelConstants,
     one_wave: bool = False,
     shared_bytes_per_warp: float = 0.0,
+    l1_bytes: float = 0.0,
 ) -> WarpDemand:
     """Return the demand of a kernel's warps on an SM, from its recorded counters.
 
@@ -99,11 +110,13 @@ def warp_demand(
         constants: of the recording GPU.
         one_wave: whether all its blocks were resident at once.
         shared_bytes_per_warp: shared memory of one block over its warps.
+        l1_bytes: L1 of an SM beside its shared memory; 0: what it holds is not looked at.
 
     Returns:
-        The busiest known resource gives the service demand. With stall reasons in ``mix``: latency is what the stalls
-        leave once waiting for service is taken off, and the serial share is such that the recorded time is 1; where
-        even 1 gives less, the service demand is more than counted; where too few warps compete to tell, it is a half.
+        The busiest resource, counted or not, gives the service demand. With stall reasons in ``mix``: latency is what
+        the stalls leave once waiting for service is taken off, and the serial share is such that the recorded time is
+        1; where even 1 gives less, the service demand is more than counted; where too few warps compete to tell, it is
+        a half.
         Without: what the busiest resource leaves of the time is latency. With no counters at all the kernel is taken to
         keep its SM half busy [D]. No latency is below the service demand: an instruction takes at least as long as it
         holds the resource that binds it.
@@ -114,7 +127,8 @@ def warp_demand(
     mean = max(1.0, resident_blocks * per_scheduler)
     issue, *pipes = (b / mean for b in busy)
     demands = (issue / constants.sustained_issue_share, *pipes)
-    service_demand, serial_share = demands[bound], 0.0
+    others = tuple(b / mean for b in _busy_elsewhere(mix, blocks_per_sm, busy))
+    service_demand, serial_share = max(demands[bound], *others), 0.0
     competing = competing_warps(resident_blocks, per_scheduler, one_wave)
     recorded = _recorded_stalls(mix)
     if mix is not None and recorded is not None:
@@ -132,7 +146,8 @@ def warp_demand(
     else:
         latency = latency_beside(service_demand, 0.0, competing)
     latency = max(latency, service_demand)
-    return WarpDemand(
+    l1_set, l1_filled, l1_reused = _in_l1(mix, resident_blocks, l1_bytes, recorded[1] if recorded is not None else 0.0)
+    demand = WarpDemand(
         per_scheduler,
         latency,
         service_demand,
@@ -141,11 +156,15 @@ def warp_demand(
         mix is not None and mix.counts(ALL_COUNTERS),
         serial_share,
         one_wave,
-        others=tuple(busy_share / mean for busy_share in _busy_elsewhere(mix, blocks_per_sm, busy)),
+        others=others,
         cycles=recorded[1] if recorded is not None else 0.0,
         burst=burst_length(_of(recorded[0].wait)) if recorded is not None else 1.0,
         together=serial_share if competing > FEWEST_TURNS else 0.0,
+        l1_set=l1_set,
+        l1_filled=l1_filled,
+        l1_reused=l1_reused,
     )
+    return replace(demand, slots=issue * _time(demand, competing * service_demand))
 
 
 def latency_beside(service_demand: float, serial_share: float, competing: float) -> float:
@@ -200,6 +219,7 @@ def demand_elsewhere(
         service_demand=service_demand,
         demands=tuple(one * lanes for one in demand.demands),
         others=tuple(one * lanes for one in demand.others),
+        slots=demand.slots * lanes,
     )
 
 
@@ -215,17 +235,44 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
         serial share is 0, latency + (m - 1) service_demand where it is 1. Beside others that over its progress there
         (`gpusim.model.mixing`).
     """
-    alone = [_time_alone(kernel, count) for kernel, count in residents]
+    filled = fsum([kernel.l1_set * count for kernel, count in residents])
+    alone = [_time_alone(kernel, count, filled) for kernel, count in residents]
     if len(residents) > 1:
         uses = [_use(kernel, count, time) for (kernel, count), time in zip(residents, alone, strict=True)]
         alone = [time / share for time, share in zip(alone, _mixed(residents, uses), strict=True)]
     return [max(time, floor) for time, floor in zip(alone, least, strict=True)] if least else alone
 
 
-def _time_alone(kernel: WarpDemand, count: int) -> float:
-    """Time per instruction of a kernel whose blocks have an SM alone."""
+def _time_alone(kernel: WarpDemand, count: int, filled: float = 0.0) -> float:
+    """Time per instruction of a kernel whose blocks have an SM alone, but for its L1, filled by sets of others too."""
     warps = competing_warps(count, kernel.warps_per_scheduler, kernel.one_wave)
-    return _time(kernel, warps * kernel.service_demand)
+    excess = filled - max(1.0, kernel.l1_filled, count * kernel.l1_set)
+    time, longer = _time(kernel, warps * kernel.service_demand), 0.0
+    if excess > 0.0:
+        longer = min(1.0, LOST_OF_EXCESS * excess) * kernel.l1_reused
+    return sqrt(time * time + longer * (2.0 * kernel.latency + longer)) if longer > 0.0 else time
+
+
+def _in_l1(mix: Mix | None, resident_blocks: float, l1_bytes: float, cycles: float) -> tuple[float, float, float]:
+    """`WarpDemand.l1_set`, `l1_filled` and `l1_reused` of a kernel, an instruction of which took ``cycles``.
+
+    A kernel that finds most of its sectors in L1 has read each of them once from L2: that is its set. What it writes
+    fills as much of L1 as it reads for each byte [D]. Where that exceeds L1, it read them again, because the set is
+    larger than L1. Any other kernel, by its counters, may as well bypass L1: it fills nothing, and its hits are taken
+    to be of sectors that it has just read.
+    """
+    hit = min(MOST_HITS, _of(mix.l1_hit_percent) / 100.0) if mix is not None else 0.0
+    if mix is None or not l1_bytes or not mix.l1_read_bytes or hit < LEAST_HITS:
+        return 0.0, 0.0, 0.0
+    asked, written = mix.l1_read_bytes / (1.0 - hit), _of(mix.l1_write_bytes)
+    most = ceil(resident_blocks - 1e-9)
+    filled = most * mix.l1_read_bytes * (1.0 + written / asked) / l1_bytes
+    if filled > 1.0:
+        filled = 1.0 + (1.0 - hit) / LOST_OF_EXCESS
+    if not cycles or not mix.warp_instructions:
+        return filled / most, filled, 0.0
+    reads = _of(mix.lsu_cycles) / mix.warp_instructions * asked / (asked + written)
+    return filled / most, filled, hit * reads * L2_CYCLES / cycles
 
 
 def _use(kernel: WarpDemand, count: int, time: float) -> Use:
@@ -235,7 +282,7 @@ def _use(kernel: WarpDemand, count: int, time: float) -> Use:
     tensor = blocked_slots(demands[ISSUE], demands[TENSOR])
     pipes = (*demands[ISSUE + 1 : LSU], *[min(1.0, warps * one) for one in kernel.others])
     return Use(
-        issue=demands[ISSUE],
+        issue=min(1.0, warps * (kernel.slots or kernel.demands[ISSUE])),
         pipes=pipes,
         operands=tensor,
         path=demands[L1_PATH],

@@ -2,11 +2,11 @@
 @cython.locals(own_dram=cython.double, own_l2=cython.double, hits=cython.double, d=cython.double, t=cython.double,
                inner=cython.double, most=cython.double, waited=cython.double, busy=cython.double)
 cpdef double memory_slowdown(double dram, double l2, double[::1] own, double cycle=*, long long at=*) noexcept
-cdef double MISS_LATENCY, CODE_LATENCY, MISS_QUEUE, HIT_QUEUE
+cdef double MISS_LATENCY, CODE_LATENCY, STREAM_QUEUE, MISS_QUEUE, HIT_QUEUE
 cpdef double lost_share(double touched) noexcept
 @cython.locals(share=cython.double, serial=cython.double, recorded=cython.double, touched=cython.double,
-               held=cython.double, gone=cython.double, misses=cython.double, alone=cython.double,
-               together=cython.double, before=cython.double, now=cython.double, longer=cython.double)
+               held=cython.double, gone=cython.double, misses=cython.double, squared=cython.double,
+               together=cython.double, missed=cython.double, before=cython.double, now=cython.double, longer=cython.double)
 cpdef double wait_slowdown(double dram, double l2, double own_dram, double[::1] wait, double code_lost=*,
                           long long at=*) noexcept
 @cython.locals(by_dram=cython.double, by_l2=cython.double, of_dram=cython.double, of_l2=cython.double)

@@ -19,7 +19,9 @@ LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of acce
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
 CODE_LATENCY = 4.0  # of code that caches have lost, over that as recorded [D] (experiments/neighbours, code.csv)
-MISS_QUEUE = 3.0  # how much longer, relative, DRAM takes where it is as busy as it can be [D] (experiments/neighbours)
+STREAM_QUEUE = 1.0  # how much longer, relative, reads from DRAM take where it is as busy as it can be: of a copy on an
+# H100 1.10, 1.21 and 1.32 times at 0.36, 0.48 and 0.59 over 0.20 ([V] experiments/single_resource)
+MISS_QUEUE = 3.0  # the same of reads that L2 held in the recording, which load DRAM more [D] (experiments/neighbours)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -78,10 +80,11 @@ def wait_slowdown(
     held = 1.0 - lost_share(touched)
     gone = 1.0 - (1.0 - lost_share(touched + wait[at + 3] * dram)) / held if held > 0.0 else 0.0
     misses = recorded + (1.0 - recorded) * gone
-    alone = 1.0 + MISS_QUEUE * own_dram * own_dram
-    together = 1.0 + MISS_QUEUE * (own_dram + dram) * (own_dram + dram)
-    before = 1.0 - recorded + recorded * MISS_LATENCY * alone
-    now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + misses * MISS_LATENCY * together
+    squared = (own_dram + dram) * (own_dram + dram)
+    together = 1.0 + MISS_QUEUE * squared
+    before = 1.0 - recorded + recorded * MISS_LATENCY * (1.0 + STREAM_QUEUE * own_dram * own_dram)
+    missed = recorded * (1.0 + STREAM_QUEUE * squared) + (misses - recorded) * together
+    now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + MISS_LATENCY * missed
     longer = share * (now / before - 1.0) + wait[at + 5] * code_lost * (CODE_LATENCY * together - 1.0)
     return math.sqrt(1.0 + longer * (2.0 * serial + longer))
 

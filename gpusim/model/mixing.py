@@ -3,7 +3,8 @@
 At a resource that all residents together saturate, the older kernel takes what it takes alone and the younger ones get
 the rest. Four things bend that rule, each seen in experiments/resource_matrix:
 
-* A warp that can go on issuing goes on: an older warp waits until it stalls (greedy, then oldest).
+* A warp that can go on issuing goes on: every other warp waits until it stalls (greedy, then oldest). Warps of one
+  kernel that hardly ever stall hand the scheduler on among them for long.
 * An instruction of the tensor cores reads its operands over several cycles, in which nothing else issues.
 * A request of the path to L1 and shared memory waits for the one that is being served, whoever is older.
 * Blocks that are replaced are now older, now younger: a kernel then gets the mean of both.
@@ -19,8 +20,12 @@ from math import ceil, fsum
 from typing import NamedTuple
 
 ROUNDS = 3  # in which what kernels leave to one another settles
-LEAST_LEFT = 0.05  # of a resource, to younger kernels, at least
+LEAST_LEFT = 0.01  # of a resource, to younger kernels, at least ([V] experiments/single_resource: a copy is starved)
 LONGEST_BURST = 30.0  # instructions that a warp issues in a row, at most
+CHAINED_WARPS = 2.0  # on a scheduler, at least
+CHAINED_CYCLES = (
+    600.0  # that a warp waits for two warps or more that hand on such bursts ([V] chase_dram/1 of the matrix)
+)
 STALL_CYCLES = 3.0  # that a warp waits for a result of the arithmetic pipes ([V] fma1: 4 cycles an instruction)
 OPERAND_SLOTS = 2.2  # issue slots that a tensor instruction blocks beside its own, at most ([V] mma beside fma)
 
@@ -87,12 +92,25 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
         stretch = max(stretch, _beside(pipe, fsum([use.pipes[r] * share for use, share in older])))
     stretch += fsum([use.issue * share * use.together for use, share in younger])
     if mine.cycles > 0.0:
-        stretch += fsum([use.issue * share * (use.burst - 0.5) for use, share in younger]) / mine.burst / mine.cycles
+        stretch = max(stretch, _bursts(older, mine) / mine.burst / mine.cycles)
+        stretch += _bursts(younger, mine) / mine.burst / mine.cycles
     if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
         used = fsum([use.issue * share for use, share, _ in others])
         equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
         stretch = max(stretch, min(_beside(mine.taken, used), equal))
     return stretch
+
+
+def _bursts(others: Sequence[tuple[Use, float]], mine: Use) -> float:
+    """Cycles that a warp waits, on the mean, until a warp of other kernels stalls that was issuing as it came.
+
+    Warps that hardly ever stall hand their bursts on to one another, to none of another kernel but of their own kind.
+    """
+    waits = [
+        CHAINED_CYCLES if use.burst == LONGEST_BURST > mine.burst and use.warps >= CHAINED_WARPS else use.burst - 0.5
+        for use, _ in others
+    ]
+    return fsum([use.issue * share * wait for (use, share), wait in zip(others, waits, strict=True)])
 
 
 def _meeting(i: int, uses: Sequence[Use]) -> float:
