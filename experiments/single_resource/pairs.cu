@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "check.cuh"
+#include "../../gpusim/lab/record/check.cuh"
 
 constexpr double TARGET_MS = 3.0;
 constexpr int RUNS = 5;  // of a kernel or a pair; the median counts
