@@ -17,6 +17,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
+from gpusim.engine.code import CachedCode as CachedCode
 from gpusim.engine.isolated import Isolated
 from gpusim.engine.replay import Starved as Starved
 from gpusim.engine.several_gpus import parts, policies_of

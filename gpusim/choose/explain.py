@@ -1,7 +1,8 @@
 """The cost of overlapping for each kernel, by kind of contention, and the gain of another arrangement.
 
 The streams of a trace run as plain CUDA streams would run them. A kernel's time there is taken apart: its time
-isolated, its wait until it got room on an SM, and what sharing SMs and memory added, by the resource that bound it.
+isolated, its wait until it got room on an SM, its wait for code that the caches had lost, and what sharing SMs and
+memory added, by the resource that bound it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import fsum
 from operator import itemgetter
 from typing import Any
 
+from gpusim.choose.lost_code import waited_for_code_us
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import grouped, picked, short_name
@@ -28,6 +30,7 @@ JSON_VERSION = 1
 GROUP_COLUMNS = ("name", "launches", "isolated_us", "took_us", "slowdown", "by_us")  # of JSON
 AS_RECORDED = "leftover"  # plain CUDA streams
 NO_ROOM = "no room"  # waited, or other kernels held the SMs
+LOST_CODE = "lost code"  # waited for instructions and constants that other kernels had replaced in the caches
 NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
 OTHERS = ("serial", "inter-sm", "even", "warped-slicer")  # arrangements that are compared
 LEAST_SLOWED = 1.02  # what counts as slowed [D]
@@ -40,7 +43,7 @@ class Slowed:
     run: KernelRun  # when it ran
     isolated_us: float  # its time on the whole GPU by itself, launch included
     took_us: float  # from when it could start to its end
-    # what made the difference: ``no room``, or the resource that bound it while it shared SMs and memory
+    # what made the difference: ``no room``, ``lost code``, or the resource that bound it while it shared SMs and memory
     by_us: Mapping[str, float]
     beside: tuple[str, ...]  # names of kernels that ran while it did, the longest beside it first
 
@@ -111,7 +114,7 @@ def explain(
         raise InputError(None, "trace", problem, "two streams or more with kernels")
     step("replaying the streams as plain CUDA streams")
     result = session.replay(found, AS_RECORDED, keep=())
-    kernels = _slowed(result)
+    kernels = _slowed(result, found, session)
     return Explanation(
         found,
         session.gpu,
@@ -150,16 +153,16 @@ def _others(gpu: GPU) -> Sequence[str]:
     return ("serial", "green-context", *OTHERS[2:])
 
 
-def _slowed(result: Result) -> tuple[Slowed, ...]:
+def _slowed(result: Result, trace: Trace, session: Session) -> tuple[Slowed, ...]:
     """Each kernel beside the others, in the order of their starts."""
     runs = sorted(result.kernel_runs, key=lambda run: (run.start_us, run.ready_us))
     spans_us = [(run.start_us, run.end_us) for run in runs]
+    beside = [dict(overlaps(spans_us, at)) for at in range(len(runs))]
     found = []
-    for at, run in enumerate(runs):
-        by_us = {NO_ROOM: run.waited_us} if run.waited_us > 0.0 else {}
-        if run.sharing_us > 0.0:
-            by_us[run.bound_by] = by_us.get(run.bound_by, 0.0) + run.sharing_us
-        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _beside(runs, spans_us, at)))
+    for run, others, code_us in zip(runs, beside, waited_for_code_us(trace, session, runs, beside), strict=True):
+        parts = {NO_ROOM: run.waited_us, LOST_CODE: code_us, run.bound_by: run.sharing_us - code_us}
+        by_us = {name: us for name, us in parts.items() if us > 0.0}
+        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _names(runs, others)))
     return tuple(found)
 
 
@@ -177,10 +180,10 @@ def overlaps(spans_us: Sequence[tuple[float, float]], at: int) -> Iterator[tuple
             yield i, common_us
 
 
-def _beside(runs: Sequence[KernelRun], spans_us: Sequence[tuple[float, float]], at: int) -> tuple[str, ...]:
+def _names(runs: Sequence[KernelRun], beside: Mapping[int, float]) -> tuple[str, ...]:
     """Return the names of the kernels that ran while one did, the longest overlap first."""
     together: dict[str, float] = {}
-    for other, common_us in overlaps(spans_us, at):
+    for other, common_us in beside.items():
         name = short_name(runs[other].kernel)
         together[name] = together.get(name, 0.0) + common_us
     return tuple(sorted(together, key=lambda name: -together[name]))

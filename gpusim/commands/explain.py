@@ -180,7 +180,8 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
     from gpusim.choose.advise import TIE
 
     policy, us = next(iter(arrangements.items()))
-    lines = [f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs"]
+    beyond = f" by more than {100 * TIE:.0f} %, which the model cannot tell apart" if us < makespan_us else ""
+    lines = [f"no other arrangement is faster{beyond}; the next, {policy}, takes {number(us)} µs"]
     if us < makespan_us * (1.0 - TIE):
         lines = [f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
     serial = arrangements.get("serial")
