@@ -19,8 +19,10 @@ from gpusim import InputError, Program, Trace, cli, load_gpu
 from gpusim.choose.advice_page import print_advice, slowdowns
 from gpusim.choose.advise import OBJECTIVES, Advice, Objective, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
-from gpusim.choose.settings import Setting, divisions, settings
+from gpusim.choose.settings import Setting, divisions, granted, settings
+from gpusim.choose.settings import _mig as mig_setting
 from gpusim.commands.arguments import REQUESTS, arrivals
+from gpusim.policies.limits import mig_profiles
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
 
@@ -76,16 +78,60 @@ def test_instances_are_the_largest_that_fit_together() -> None:
 
 def test_a_gpu_without_green_contexts_or_mig_has_neither() -> None:
     mechanisms = {one.mechanism for one in settings(load_gpu("k40c"), ["a", "b"])}
-    assert mechanisms == {"in turn", "streams", "priority", "MPS", "time slices"}
+    assert mechanisms == {"in turn", "streams", "priority", "time slices"}, "nor has MPS limits before Volta"
+    assert granted(load_gpu("k40c")) == {}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "least", "multiple"),  # cuDevSmResourceSplitByCount, by compute capability
+    [
+        ("p100", 1, 1),
+        ("v100", 2, 2),
+        ("t4", 2, 2),
+        ("a100-80", 4, 2),
+        ("rtx4090", 4, 2),
+        ("h100-sxm", 8, 8),
+        ("b200", 8, 8),
+    ],
+)
+def test_splits_are_those_that_a_gpu_grants(gpu: str, least: int, multiple: int) -> None:
+    found = load_gpu(gpu)
+    splits = [one.parts for one in settings(found, ["a", "b"]) if one.mechanism == "SM split"]
+    assert splits and min(min(parts) for parts in splits) >= least
+    assert all(a % multiple == 0 and a + b == found.sm_count for a, b in splits)
+    assert granted(found)["green contexts"].startswith(f"{least} SMs or more")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "slices", "ids"),
+    [
+        ("h200", "3g+4g", "5,9"),  # 4g first: it can only start at the first slice
+        ("h100-pcie", "4g+2g", "5,14"),
+        ("a100-80", "1g+4g", "5,19"),
+        ("b200", "3g+3g", "9,9"),
+        ("a30", "2g+2g", "5,5"),  # quarters have ids of their own
+        ("rtxpro6000", "1g+2g", "5,14"),
+    ],
+)
+def test_instances_are_created_by_the_ids_of_the_gpu(gpu: str, slices: str, ids: str) -> None:
+    """Profile ids as nvidia-smi mig -lgip lists them."""
+    paste = mig_setting(("a", "b"), tuple(slices.split("+")), mig_profiles(load_gpu(gpu))).paste
+    assert f"nvidia-smi mig -cgi {ids} -C" in paste[0]
+    first, second = slices.split("+")
+    assert paste[1:] == (
+        f"CUDA_VISIBLE_DEVICES=MIG-… of the {first} instance (nvidia-smi -L) for a",
+        f"CUDA_VISIBLE_DEVICES=MIG-… of the {second} instance (nvidia-smi -L) for b",
+    )
 
 
 def test_what_is_pasted_names_each_program_and_its_part() -> None:
     (split,) = [one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.parts == (96, 36)]
     assert "torch.cuda.green_contexts.GreenContext.create(num_sms=96) for pre" in split.paste
     assert "nbGroups 1 and minCount 96 for pre; the remaining 36 for dec" in split.paste[0]
-    assert "sm_group_num: 3, manual_divisions: [[96, 36, 0]]" in split.paste[-1]
+    assert split.paste[-1].endswith("in FILE: {sm_group_num: 3, manual_divisions: [[96, 36, 0]]}"), "a mapping of YAML"
     mps = next(one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.setting == "70+30 %")
     assert mps.paste == (
+        "nvidia-cuda-mps-control -d, then start each program in an environment of its own:",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70 for pre",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 for dec",
     )
@@ -353,9 +399,9 @@ def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFi
     assert "wrong" not in capsys.readouterr().out, "only what the table has"
 
 
-def test_profile_ids_of_mig_are_said_to_be_unchecked() -> None:
+def test_profile_ids_of_mig_are_to_be_compared() -> None:
     found = [one.paste[0] for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "MIG"]
-    assert found and all("-C  # ids of the manual, checked on no GPU" in line for line in found)
+    assert found and all("-C  # compare the ids with nvidia-smi mig -lgip" in line for line in found)
 
 
 @pytest.mark.parametrize(
