@@ -112,9 +112,10 @@ def _print_whole(gpu: gpusim.GPU) -> None:
     values["host"] = [name for name, table in parts["host"].items() if table is not None] or None
     rows = [(name, _text(value), "no" if name in gpu.unverified else "") for name, value in values.items()]
     print_table([Column("value"), Column(gpu.name, narrow="break"), Column("verified")], rows)
-    print()
-    for mechanism, text in granted(gpu).items():
-        print_line(f"{mechanism}: {text}")
+    if shares := granted(gpu):
+        print()
+        for mechanism, text in shares.items():
+            print_line(f"{mechanism}: {text}")
 
 
 def _text(value: Any) -> str:
