@@ -326,6 +326,28 @@ def test_in_turn_is_whole_passes_even_where_copies_could_run_beside() -> None:
     assert turn.slowdown == pytest.approx({"a": 6.0, "b": 1.2})
 
 
+def test_a_program_of_copies_has_priority_in_a_tie(capsys: pytest.CaptureFixture[str]) -> None:
+    """Copies take most of its pass. With more kernels, with arrivals or where both copy, the simplest setting wins."""
+
+    def best(copied: int, other: int = 0, **of: Any) -> Advice:
+        programs = []
+        for name, size in (("a", copied), ("b", other)):
+            copies = [Copy(id=f"c{name}", direction="h2d", bytes=size, duration_us=float(size))] * bool(size)
+            programs.append(Program(name=name, streams=[stream(name, *copies, kernel(f"k{name}", 2, 10.0))], **of))
+        ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("streams", "priority")]
+        return advised(Trace(name="two", device="tiny", programs=programs), ways=ways)
+
+    advice = best(30)
+    assert (advice.first, str(advice.best.setting)) == ("a", "priority (a first)")
+    print_advice(advice)
+    assert (
+        "streams (equal priority) is within 3 % of it: a tie, and the few kernels of a should not wait for others"
+        in (capsys.readouterr().out)
+    )
+    for others in (best(5), best(30, 30), best(30, arrivals=TimesArrivals(times_us=(0.0, 1000.0)))):
+        assert (others.first, others.best.setting.mechanism) == ("", "streams")
+
+
 def test_settings_that_are_given_are_all_that_is_compared() -> None:
     ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("in turn", "streams")]
     assert {one.setting.mechanism for one in advised(two(), ways=ways).choices} == {"in turn", "streams"}

@@ -126,7 +126,10 @@ def _reasons(advice: Advice) -> list[str]:
         behind = (other - mine) / abs(mine) if mine else 0.0
         other_way = competitor.setting
         if behind <= TIE:
-            lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, and this is the simpler one to set up")
+            why = "this is the simpler one to set up"
+            if other_way.mechanism == "streams" and advice.first:
+                why = f"the few kernels of {advice.first} should not wait for others"
+            lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, and {why}")
         else:
             worse = f"closest: {other_way}, {100 * behind:.1f} % worse"
             lines.append(f"{worse}; an error of the model of that much would change the answer")

@@ -4,6 +4,10 @@ Programs run once, for the makespan, and restart until each has ended once, for 
 with arrivals are replayed with these instead. A setting is recommended if it is the best by the objective among those
 that keep all targets. Settings whose difference from it is within the model's error are ties; of these the one that
 asks least of whoever sets it is recommended [D].
+
+A program whose kernels run for a small part of its pass gets priority in a tie with plain streams. Its copies and host
+work overlap the kernels of others only if its own kernels do not wait behind these, while the others lose little. It is
+the rule of schedulers that run jobs bound by input and output first [D].
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.03  # of two settings of the same programs, relative: least regret on the H200 pairs of experiments/advise [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
 TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
+FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
@@ -148,6 +153,7 @@ class Advice:
         choices: every setting, the best first; those that miss a target after those that keep all.
         best: the one to set.
         assumption: what kernels without counters may change of that; empty where all were counted.
+        first: the program that has few kernels, and priority in a tie; empty: none, or several.
     """
 
     trace: Trace
@@ -157,6 +163,7 @@ class Advice:
     choices: tuple[Choice, ...]
     best: Choice
     assumption: str = ""
+    first: str = ""
 
     def __repr__(self) -> str:
         best = f"{self.best.setting.mechanism}: {self.best.setting.setting}"
@@ -270,7 +277,7 @@ def advise(
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
     choices = list(_replayed(_choice, _Shared(trace, session, alone), compared, jobs, step))
-    advice = _advice(trace, session.gpu, chosen, wanted, choices)
+    advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
     return replace(advice, assumption=_assumption(advice, session, jobs, step))
 
 
@@ -303,6 +310,20 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
         return traces[0]
     names = [re.sub(r"[^A-Za-z0-9_.-]+", "_", trace.name) for trace in traces]
     return merge(traces, names, "+".join(names)[:200])
+
+
+def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, float]) -> str:
+    """The program whose kernels run for less than `FEW_KERNELS` of its pass; empty: none, several, or arrivals."""
+    if _with_arrivals(trace):
+        return ""
+    kernels = session.kernels(trace)
+    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    us = dict.fromkeys(alone_us, 0.0)
+    for stream in trace.streams:
+        launched = ((launch, op.id) for op in stream.operations for launch in op.launches())
+        us[program_of[stream.name]] += fsum(kernels.model(*one).solo_us for one in launched)
+    few = [name for name, whole_us in alone_us.items() if us[name] < FEW_KERNELS * whole_us]
+    return few[0] if len(few) == 1 else ""
 
 
 def _with_arrivals(trace: Trace) -> list[str]:
@@ -488,9 +509,9 @@ def _ties(cost: float, least: float) -> bool:
 
 
 def _advice(
-    trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice]
+    trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice], first: str
 ) -> Advice:
-    """The choices in order, and the one to set.
+    """The choices in order, and the one to set, where one program may come first in a tie.
 
     Raises:
         InputError: none keeps all targets.
@@ -515,4 +536,6 @@ def _advice(
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]
     best = min(tied, key=lambda one: (effort(one), one.cost(objective)))
-    return Advice(trace, gpu, objective, targets, tuple(ordered), best)
+    if best.setting.mechanism == "streams":
+        best = next((one for one in tied if [*one.setting.priorities] == [first]), best)
+    return Advice(trace, gpu, objective, targets, tuple(ordered), best, first=first)
