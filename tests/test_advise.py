@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_code import kernel as coded
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
 import gpusim
 import gpusim.choose.advise as advise_module
-from gpusim import InputError, Program, Trace, cli, load_gpu
-from gpusim.choose.advice_page import print_advice, slowdowns
+from gpusim import InputError, Kernel, Program, Stream, Trace, cli, load_gpu
+from gpusim.choose.advice_page import as_json, print_advice, slowdowns
 from gpusim.choose.advise import OBJECTIVES, Advice, Objective, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
+from gpusim.choose.explain import costs_us
 from gpusim.choose.settings import Setting, divisions, granted, settings
 from gpusim.choose.settings import _mig as mig_setting
 from gpusim.commands.arguments import REQUESTS, arrivals
@@ -324,6 +326,39 @@ def test_in_turn_is_whole_passes_even_where_copies_could_run_beside() -> None:
     assert turn.makespan_us == pytest.approx(60.0)
     assert turn.stp == pytest.approx(1.0)
     assert turn.slowdown == pytest.approx({"a": 6.0, "b": 1.2})
+
+
+def test_what_the_best_setting_adds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both kernels fill the GPU, so that one waits for room; on half of the SMs each takes twice as long."""
+    trace, ways = two(4, 4), {one.mechanism: one for one in settings(tiny(), ["a", "b"]) if one.parts in ((), (2, 2))}
+    advice = advised(trace, ways=[ways["streams"]])
+    waiting = {name: sum(causes.values()) for name, causes in advice.cost_us.items()}
+    assert advice.cost_us["a"] == {} and advice.cost_us["b"] == pytest.approx({"no room": 10.0}, rel=0.1)
+    print_advice(advice)
+    said = capsys.readouterr().out
+    assert f"b: this setting adds {waiting['b']:.1f} µs to its kernels: no room 100 %" in said and "a: this" not in said
+    assert as_json(advice)["cost_us"] == advice.cost_us
+    assert advised(trace, ways=[ways["in turn"]]).cost_us == {}
+    halves = costs_us(trace, Session(tiny()), Setting("SM split", "2+2 SMs", "inter-sm:by=program,sms=2+2"))
+    assert [sum(causes.values()) for causes in halves.values()] == pytest.approx([10.0, 10.0], rel=0.2)
+
+
+def test_lost_code_is_counted_where_a_setting_loses_it() -> None:
+    """In streams, and in a split where other kernels of the program run between; not where each has its own L2."""
+    first, second = (
+        Kernel(id=f"a{i}", kernel=coded(name, waits_for_code=0.5)) for i, name in enumerate(("one", "two"))
+    )
+    again = first.model_copy(update={"id": "a2"})
+    other = Kernel(id="b0", kernel=coded("other", kept=3.0), depends_on=("a0",))
+    streams = [Stream(name="a", operations=(first, second, again)), Stream(name="b", operations=(other,))]
+    programs = [Program(name=name, streams=(name,)) for name in ("a", "b")]
+    trace = Trace(version=2, name="two", device="h200", streams=streams, programs=programs)
+    lost = {
+        one.mechanism: costs_us(trace, Session("h200"), one)["a"].get("lost code", 0.0)
+        for one in settings(load_gpu("h200"), ["a", "b"])
+        if one.mechanism in ("streams", "MIG") or one.parts == (64, 68)
+    }
+    assert lost["MIG"] == 0.0 and min(lost["streams"], lost["SM split"]) > 100.0
 
 
 def test_a_program_of_copies_has_priority_in_a_tie(capsys: pytest.CaptureFixture[str]) -> None:

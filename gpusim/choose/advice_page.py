@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
+from gpusim.choose.explain import in_shares
 from gpusim.choose.settings import Mechanism
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
@@ -35,6 +36,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "targets": [str(target) for target in advice.targets],
         "best": _json(advice, advice.best),
         "competitor": None if competitor is None else _json(advice, competitor),
+        "cost_us": advice.cost_us,
         "choices": [_json(advice, one) for one in advice.choices],
         **({"assumption": advice.assumption} if advice.assumption else {}),
     }
@@ -115,6 +117,10 @@ def _reasons(advice: Advice) -> list[str]:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
             if uncounted:
                 lines.append(f"{name}: for {100 * uncounted:.0f} % of its time no counters say what binds its kernels")
+    for name, causes in advice.cost_us.items():
+        if sum(causes.values()) > 0.0:
+            shares = in_shares(causes, SHOWN_BOUNDS)
+            lines.append(f"{name}: this setting adds {number(sum(causes.values()))} µs to its kernels: {shares}")
     first = {next(iter(times), "") for times in best.bound_us.values()}  # what bounds each program most of the time
     wanted = first.pop() if len(first) == 1 else UNKNOWN
     if wanted not in ("", UNKNOWN):

@@ -22,6 +22,7 @@ from os import PathLike
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from gpusim.choose.explain import costs_us
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
@@ -154,6 +155,7 @@ class Advice:
         best: the one to set.
         assumption: what kernels without counters may change of that; empty where all were counted.
         first: the program that has few kernels, and priority in a tie; empty: none, or several.
+        cost_us: what the best setting adds to the isolated times of each program's kernels, by cause; empty in turn.
     """
 
     trace: Trace
@@ -164,6 +166,7 @@ class Advice:
     best: Choice
     assumption: str = ""
     first: str = ""
+    cost_us: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         best = f"{self.best.setting.mechanism}: {self.best.setting.setting}"
@@ -278,7 +281,9 @@ def advise(
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
     choices = list(_replayed(_choice, _Shared(trace, session, alone), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
-    return replace(advice, assumption=_assumption(advice, session, jobs, step))
+    way = advice.best.setting
+    costs = {} if way.mechanism == "in turn" else costs_us(trace, session, way)
+    return replace(advice, assumption=_assumption(advice, session, jobs, step), cost_us=costs)
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:

@@ -15,13 +15,15 @@ from operator import itemgetter
 from typing import Any
 
 from gpusim.choose.lost_code import waited_for_code_us
+from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.limits import green_sizes
+from gpusim.policies.registry import spec_of
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun
+from gpusim.results.runs import BOUND_TITLES, KernelRun
 from gpusim.session import AnyGPU, AnyTrace, Session, opened
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing
@@ -153,13 +155,32 @@ def _others(gpu: GPU) -> Sequence[str]:
     return ("serial", "green-context", *OTHERS[2:])
 
 
-def _slowed(result: Result, trace: Trace, session: Session) -> tuple[Slowed, ...]:
-    """Each kernel beside the others, in the order of their starts."""
+def costs_us(trace: Trace, session: Session, way: Setting) -> dict[str, dict[str, float]]:
+    """What a setting adds to the isolated times of each program's kernels, by cause, us, the largest first."""
+    trace = way.of(trace)
+    result = session.replay(trace, way.policy, keep=())
+    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
+    by_program = grouped(_slowed(result, trace, session, way), lambda one: program_of[one.run.stream])
+    return {name: _added(one.by_us for one in of) for name, of in by_program.items()}
+
+
+def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None = None) -> tuple[Slowed, ...]:
+    """Each kernel beside the others, in the order of their starts.
+
+    Args:
+        result: a replay as plain CUDA streams, or under a setting.
+        trace: what was replayed.
+        session: where.
+        way: the setting.
+    """
     runs = sorted(result.kernel_runs, key=lambda run: (run.start_us, run.ready_us))
     spans_us = [(run.start_us, run.end_us) for run in runs]
     beside = [dict(overlaps(spans_us, at)) for at in range(len(runs))]
     found = []
-    for run, others, code_us in zip(runs, beside, waited_for_code_us(trace, session, runs, beside), strict=True):
+    keeps_code = way is not None and way.mechanism == "MIG"  # each instance has a part of L2 to itself
+    apart = way is not None and spec_of(way.policy).make().shows_sms()
+    waited = [0.0] * len(runs) if keeps_code else waited_for_code_us(trace, session, runs, beside, apart)
+    for run, others, code_us in zip(runs, beside, waited, strict=True):
         parts = {NO_ROOM: run.waited_us, LOST_CODE: code_us, run.bound_by: run.sharing_us - code_us}
         by_us = {name: us for name, us in parts.items() if us > 0.0}
         found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _names(runs, others)))
@@ -208,6 +229,15 @@ def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     parts = grouped((part for one in several for part in one.items()), itemgetter(0))
     sums = {name: fsum(us for _, us in of) for name, of in parts.items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+
+def in_shares(by_us: Mapping[str, float], most: int) -> str:
+    """The largest causes of a cost, each with its share; empty: nothing."""
+    total = fsum(by_us.values())
+    if total <= 0.0:
+        return ""
+    shown = list(by_us.items())[:most]
+    return ", ".join(f"{BOUND_TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in shown)
 
 
 def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -13,7 +13,11 @@ from gpusim.trace.operations import Kernel
 
 
 def waited_for_code_us(
-    trace: Trace, session: Session, runs: Sequence[KernelRun], beside: Sequence[Mapping[int, float]]
+    trace: Trace,
+    session: Session,
+    runs: Sequence[KernelRun],
+    beside: Sequence[Mapping[int, float]],
+    apart: bool = False,
 ) -> list[float]:
     """Return how much longer each kernel took because its code had to come again, us, at most what sharing added.
 
@@ -21,15 +25,16 @@ def waited_for_code_us(
     does, and compares the wait of each with and without its lost code, beside the same traffic of others.
 
     Args:
-        trace: what was replayed as plain CUDA streams.
+        trace: what was replayed.
         session: where.
         runs: its kernels, sorted by their start.
         beside: of each kernel, the others that ran while it did, by index, and for how long, us.
+        apart: whether programs had SMs of their own.
     """
     if len(trace.programs) < 2 or any(stream.gpu for stream in trace.streams):
         return [0.0] * len(runs)
     models = _models(trace, session, runs)
-    lost = _lost(trace, session, runs, models)
+    lost = _lost(trace, session, runs, models, apart)
     busy_us = [(one.blocks * one.dram_share_us, one.blocks * one.l2_share_us) for one in models]
 
     def served(by: int, during: int, us: float) -> tuple[float, float]:
@@ -60,14 +65,16 @@ def _models(trace: Trace, session: Session, runs: Sequence[KernelRun]) -> list[K
     return [kernels.model(launches[run.operation][run.index], run.operation) for run in runs]
 
 
-def _lost(trace: Trace, session: Session, runs: Sequence[KernelRun], models: Sequence[KernelModel]) -> list[float]:
+def _lost(
+    trace: Trace, session: Session, runs: Sequence[KernelRun], models: Sequence[KernelModel], apart: bool
+) -> list[float]:
     """Share of its code that each kernel had lost; calls of libraries have none, as in the engine."""
     program_of = {stream: at for at, one in enumerate(trace.programs) for stream in one.streams}
     names: list[set[str]] = [set() for _ in trace.programs]
     for run in runs:
         names[program_of[run.stream]].add(run.kernel)
     calls = {op.id for op in trace.operations() if not isinstance(op, Kernel)}
-    cached = CachedCode(session.gpu, False, names)
+    cached = CachedCode(session.gpu, apart, names)
     lost = [0.0] * len(runs)
     for at in sorted(range(len(runs)), key=lambda i: runs[i].ready_us + models[i].latency_us):
         gone = cached.lost_by(models[at], program_of[runs[at].stream])

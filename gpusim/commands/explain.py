@@ -154,7 +154,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
 
 
 def _print(found: Explanation) -> None:
-    from gpusim.choose.explain import LEAST_SLOWED
+    from gpusim.choose.explain import LEAST_SLOWED, in_shares
 
     slowed = [one for one in found.kernels if one.slowdown >= LEAST_SLOWED]
     print_line(
@@ -164,7 +164,7 @@ def _print(found: Explanation) -> None:
     )
     total = fsum(found.cost_us.values())
     if total > 0.0:
-        print_line(f"what it cost them, {number(total)} µs together: {_causes(found.cost_us, len(found.cost_us))}")
+        print_line(f"what it cost them, {number(total)} µs together: {in_shares(found.cost_us, len(found.cost_us))}")
     for line in _gains(found.makespan_us, found.arrangements):
         print_line(line)
     print()
@@ -191,6 +191,8 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
 
 
 def _print_groups(title: str, groups: Sequence[Group]) -> None:
+    from gpusim.choose.explain import in_shares
+
     shown = groups[:MOST_ROWS]
     rows = [
         (
@@ -199,7 +201,7 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
             number(group.isolated_us),
             number(group.took_us),
             f"{group.slowdown:.2f}x",
-            _causes(group.by_us, SHOWN_CAUSES),
+            in_shares(group.by_us, SHOWN_CAUSES),
         )
         for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
     ]
@@ -207,12 +209,3 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
     columns += [Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))
-
-
-def _causes(by_us: Mapping[str, float], most: int) -> str:
-    total = fsum(by_us.values())
-    if total <= 0.0:
-        return ""
-    return ", ".join(
-        f"{BOUND_TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in list(by_us.items())[:most]
-    )
