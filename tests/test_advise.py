@@ -328,6 +328,24 @@ def test_in_turn_is_whole_passes_even_where_copies_could_run_beside() -> None:
     assert turn.slowdown == pytest.approx({"a": 6.0, "b": 1.2})
 
 
+def test_programs_that_together_ask_more_than_the_gpu_serves_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each takes 10 us of the whole GPU, every 12 us: each alone is served, both are not."""
+    ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism == "streams"]
+
+    def asked(interval_us: float) -> str:
+        arrivals = TimesArrivals(times_us=tuple(interval_us * i for i in range(60)))
+        programs = [
+            Program(name=name, streams=[stream(name, kernel(f"k{name}", 4, 10.0))], arrivals=arrivals) for name in "ab"
+        ]
+        print_advice(advised(Trace(name="two", device="tiny", programs=programs), ways=ways))
+        return capsys.readouterr().out
+
+    assert "times as long as its first: the programs together ask more than the GPU serves, the queue grows" in asked(
+        12.0
+    )
+    assert "the queue grows" not in asked(40.0)
+
+
 def test_what_the_best_setting_adds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """Both kernels fill the GPU, so that one waits for room; on half of the SMs each takes twice as long."""
     trace, ways = two(4, 4), {one.mechanism: one for one in settings(tiny(), ["a", "b"]) if one.parts in ((), (2, 2))}

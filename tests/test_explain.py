@@ -15,8 +15,11 @@ from tiny import kernel, stream, tiny
 import gpusim
 from experiments.advise import run as study
 from gpusim import InputError, Program, Session, Stream, Trace, cli
-from gpusim.choose.explain import LOST_CODE, NO_ROOM, as_json, explain, operator_of
+from gpusim.choose.explain import LOST_CODE, NO_ROOM, as_json, explain, in_shares, operator_of
+from gpusim.choose.recorded import Recorded, overlapped
 from gpusim.engine.code import CachedCode
+from gpusim.io.importing import activities_of
+from gpusim.io.timeline import KernelRun
 from gpusim.trace.edit import merge
 from gpusim.trace.operations import Kernel
 
@@ -154,6 +157,34 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
     assert "\n?: the kernel never ran by itself" in said
     assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
+
+
+def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> None:
+    def causes(took_us: int) -> list[str | None]:
+        events = [
+            kineto_kernel("a", 0, 100, order=1),
+            kineto_kernel("a", 200, took_us, order=2),
+            kineto_kernel("b", 190, 300, stream=9, order=3),
+        ]
+        path = write(tmp_path / "p.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
+        trace = gpusim.import_profile(path).trace
+        kernels = [
+            Recorded(
+                (one.work.name, one.work.grid, one.work.block), "", one.stream.number, one.start_us, one.duration_us
+            )
+            for one in activities_of(path)
+            if isinstance(one.work, KernelRun)
+        ]
+        found = overlapped(kernels, trace, Session("h200"))
+        return [one.cause for one in found if one.isolated_us is not None]
+
+    (unslowed,), (slowed,) = causes(100), causes(150)
+    assert unslowed == "" != slowed
+
+
+def test_costs_without_counters_are_told_apart() -> None:
+    assert in_shares({"unknown": 3.0, "no room": 1.0}, 2) == "SMs and memory (no counters) 75 %, no room 25 %"
+    assert in_shares({}, 2) == ""
 
 
 def test_a_profile_is_replayed_in_other_arrangements_with_isolated_times(

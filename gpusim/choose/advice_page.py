@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
+from gpusim.choose.advise import GROWS, SEEDS, TIE, Advice, Choice
 from gpusim.choose.explain import in_shares
 from gpusim.choose.settings import Mechanism
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
@@ -50,6 +50,7 @@ def _json(advice: Advice, one: Choice) -> dict[str, Any]:
             name: {f"p{percent}": us for percent, us in of.items()} for name, of in one.percentiles_us.items()
         },
         "latency_interval_us": one.interval_us,
+        "latency_growth": one.growth,
         "model_error": one.how_wrong.percent,
         "model_error_reason": one.refuted or one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),
@@ -149,6 +150,11 @@ def _served(advice: Advice) -> list[str]:
         interval = best.interval_us.get(name, 0.0)
         spread = f" (p95 ± {number(interval)}, 95 % confidence over {SEEDS} seeds)" if interval else ""
         lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} µs" for percent, us in of.items()) + spread)
+        if best.growth.get(name, 1.0) >= GROWS:
+            lines.append(
+                f"{name}: its last requests take {best.growth[name]:.1f} times as long as its first: the programs "
+                "together ask more than the GPU serves, the queue grows, and latencies have no steady value"
+            )
     once = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
     lines += [f"{name}: no arrivals, so it runs once, from the start; later requests run without it" for name in once]
     for target in advice.targets:

@@ -50,6 +50,7 @@ TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a ta
 TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
+GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
@@ -116,6 +117,7 @@ class Choice:
         percentiles_us: of each program with arrivals, percentiles of its requests' latencies by percent.
         interval_us: of each program with random arrivals, half of the 95 % confidence interval of ``latency_us``, from
             the spread over the seeds of the arrivals.
+        growth: of each program with arrivals, the mean latency of the last third of its requests over the first third.
         bound_us: of each program, the time of its kernels by what bound them, and what they waited for room.
         how_wrong: how far off the model was on measured co-runs of the kind, or why nobody knows.
         refuted: why the model of this mechanism is known to be wrong; empty: it is not.
@@ -133,6 +135,7 @@ class Choice:
     refuted: str = ""
     percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     interval_us: Mapping[str, float] = field(default_factory=dict)
+    growth: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, objective: Objective) -> float:
         """Value to minimise; infinite where it is not known."""
@@ -435,6 +438,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         refuted=spec_of(way.policy).policy.refuted,
         percentiles_us={name: served.percentiles_us[name] for name in _with_arrivals(trace)},
         interval_us=served.interval_us,
+        growth={name: served.growth[name] for name in _with_arrivals(trace)},
     )
 
 
@@ -460,6 +464,7 @@ class _Served:
     mean_us: Mapping[str, float] = field(default_factory=dict)
     percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     interval_us: Mapping[str, float] = field(default_factory=dict)
+    growth: Mapping[str, float] = field(default_factory=dict)
 
 
 def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
@@ -476,7 +481,21 @@ def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
         {name: fmean(fmean(one[name]) for one in found) for name in names},
         {name: {p: fmean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
         {name: _half_width(values) for name, values in at_target.items()} if len(runs) > 1 else {},
+        {name: fmean(_growth(one, name) for one in runs) for name in names},
     )
+
+
+def _growth(result: Result, program: str) -> float:
+    """Mean latency of the last third of a program's requests over that of the first; 1 of fewer than three."""
+    (streams,) = (run.streams for run in result.program_runs if run.program == program)
+    released, ended = dict[int, float](), dict[int, float]()
+    for run in result.request_runs:
+        if run.stream in streams:
+            released[run.request] = min(run.release_us, released.get(run.request, inf))
+            ended[run.request] = max(run.end_us, ended.get(run.request, 0.0))
+    latencies = [ended[request] - released[request] for request in sorted(released)]
+    third = len(latencies) // 3
+    return fmean(latencies[-third:]) / fmean(latencies[:third]) if third else 1.0
 
 
 def _other_seeds(trace: Trace) -> Iterator[Trace]:

@@ -20,6 +20,7 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import UNKNOWN
 from gpusim.policies.limits import green_sizes
 from gpusim.policies.registry import spec_of
 from gpusim.results.result import Result
@@ -35,6 +36,7 @@ NO_ROOM = "no room"  # waited, or other kernels held the SMs
 LOST_CODE = "lost code"  # waited for instructions and constants that other kernels had replaced in the caches
 NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
 OTHERS = ("serial", "inter-sm", "even", "warped-slicer")  # arrangements that are compared
+TITLES = BOUND_TITLES | {UNKNOWN: "SMs and memory (no counters)"}  # of causes, as people read them
 LEAST_SLOWED = 1.02  # what counts as slowed [D]
 
 
@@ -237,7 +239,7 @@ def in_shares(by_us: Mapping[str, float], most: int) -> str:
     if total <= 0.0:
         return ""
     shown = list(by_us.items())[:most]
-    return ", ".join(f"{BOUND_TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in shown)
+    return ", ".join(f"{TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in shown)
 
 
 def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -118,6 +118,8 @@ def _explain_profile(args: argparse.Namespace) -> None:
 
 
 def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlapped]) -> None:
+    from gpusim.choose.explain import LEAST_SLOWED
+
     known = [one for one in found if one.isolated_us is not None]
     extra = fsum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
@@ -134,6 +136,8 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
         slowed = [one.slowdown for one in of if one.slowdown is not None]
         causes = [one.cause for one in of if one.cause]
+        if slowed and fsum(slowed) / len(slowed) < LEAST_SLOWED:
+            causes = []  # some were slowed, and not all of them together
         most = max(causes, key=lambda cause: (causes.count(cause), cause), default="")
         rows.append(
             (
