@@ -54,7 +54,8 @@ class _Part:
     share: float  # of the program's time, 0 to 1
     frequency: float  # of the program's kernels, 0 to 1
     mean_us: float  # what a kernel of its kind takes alone
-    launching: float  # share of that in which no block runs
+    left_us: float  # mean of what is left of a kernel of its kind at a random instant of one
+    launching: float  # share of its time in which no block runs
     own_dram: float  # share of the rest in which it keeps DRAM busy alone
     wait: MemoryWait  # of the kernel; for code as of all kernels of its kind
     returns: tuple[Return, ...]  # of the kernels that wait for code
@@ -144,37 +145,41 @@ def _together(gpu: GPU, one: _Known, other: _Known, sms: tuple[int, ...] | None,
     pace = paces.a / paces.b
     lost = [part.lost(beside[0], pace, sms is not None) for part in one.parts]
     lost_by_other = [part.lost(beside[1], 1.0 / pace, sms is not None) for part in other.parts]
-    of_a = _over(gpu, one.parts, other.parts, lost, sms)
-    of_b = _over(gpu, other.parts, one.parts, lost_by_other, None if sms is None else sms[::-1])
+    of_a = _over(gpu, one, other, lost, sms)
+    of_b = _over(gpu, other, one, lost_by_other, None if sms is None else sms[::-1])
     if sms is None:  # who copies meanwhile slows nobody
         return Slowdown(*(1.0 + one.running * other.running * (factor - 1.0) for factor in (of_a, of_b)))
     return Slowdown(1.0 + one.running * (of_a - 1.0), 1.0 + other.running * (of_b - 1.0))
 
 
-def _over(
-    gpu: GPU, own: Sequence[_Part], others: Sequence[_Part], lost: Sequence[float], sms: tuple[int, ...] | None
-) -> float:
+def _over(gpu: GPU, own: _Known, other: _Known, lost: Sequence[float], sms: tuple[int, ...] | None) -> float:
     """The slowdown of the program of some kernels beside another.
 
-    Kernels that share the SMs meet in proportion to their times. Kernels that do not fit together alternate. Each then
-    waits for one kernel of the other program, because a GPU places all blocks of the kernel that came first; it is
-    launched meanwhile.
+    Kernels that share the SMs meet in proportion to their times. Of kernels that do not fit together each waits for the
+    other, because a GPU places all blocks of the kernel that came first; it is launched meanwhile. A program whose
+    kernels follow one another alternates with the other program: each of its kernels waits for one. A kernel that comes
+    after a copy comes at a random instant, and waits for what is left of the kernel that runs then.
     """
     whole = 0.0
-    for part, gone in zip(own, lost, strict=True):
-        weights, factors = [], []
-        for other in others:
-            beside = _of_kernels(gpu, part.model, other.model, sms)
-            if beside is None:
-                weights.append(other.frequency)
-                factor = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
-                turn = max(0.0, other.mean_us * (1.0 - other.launching) / part.mean_us - part.launching)
-            else:
-                weights.append(other.share)
-                factor, turn = beside[0].slowdown(part.wait, gone), 0.0
-            factors.append(part.launching + (1.0 - part.launching) * factor + turn)
-        whole += part.share * fsum(w * f for w, f in zip(weights, factors, strict=True)) / fsum(weights)
+    for part, gone in zip(own.parts, lost, strict=True):
+        beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
+        alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
+        shared = [alone if one is None else one[0].slowdown(part.wait, gone) for one in beside]
+        alternating, random = [], []
+        for one, its in zip(beside, other.parts, strict=True):
+            running = (1.0 - its.launching) / part.mean_us
+            alternating.append(0.0 if one is not None else max(0.0, its.mean_us * running - part.launching))
+            random.append(0.0 if one is not None else its.left_us * running)
+        apart = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
+        shares = [its.share for its in other.parts]
+        factor = own.running * _mean(apart, shared) + (1.0 - own.running) * _mean(shares, shared)
+        turn = own.running * _mean(apart, alternating) + (1.0 - own.running) * _mean(shares, random)
+        whole += part.share * (part.launching + (1.0 - part.launching) * factor + turn)
     return max(1.0, whole)
+
+
+def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
 
 
 def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
@@ -269,6 +274,7 @@ def _part(runs: Sequence[_Run], whole_us: float, kernels: int) -> _Part:
         us / whole_us,
         len(runs) / kernels,
         us / len(runs),
+        fsum(run.model.solo_us**2 for run in runs) / us / 2.0,
         min(1.0, fsum(run.model.latency_us for run in runs) / us),
         min(1.0, longest.blocks * longest.dram_share_us / max(1e-9, longest.solo_us - longest.latency_us)),
         longest.wait._replace(code=code_us / us),
