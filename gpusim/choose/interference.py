@@ -86,8 +86,10 @@ def slowdown(
 ) -> Slowdown | list[Slowdown]:
     """Estimate how much two programs that keep running slow each other.
 
-    Most pairs of whole models are within a quarter of a replay. In streams, a program of short kernels beside one of long
-    kernels slows down less than this says. The first call with a program fits its kernels. Later calls with the same trace object reuse the fit; a path is read
+    Most pairs of whole models are within a quarter of a replay. In streams, a program of short kernels beside one of
+    long kernels slows down less than this says.
+
+    The first call with a program fits its kernels. Later calls with the same trace object reuse the fit; a path is read
     again.
 
     Args:
