@@ -240,8 +240,9 @@ def _quarters(one: int, two: int, four: int) -> dict[str, Profile]:
 
 # By compute capability and SMs of the GPU. SMs and ids: lists of ``nvidia-smi mig -lgip`` that users of the A30, A100,
 # H100, H200 (github.com/NVIDIA/mig-parted, issue 120), B200 (pull request 166) and RTX PRO 6000 published [V]; those of
-# the B200's 3g, 4g and 7g and of the RTX PRO 6000's 4g were not seen there: recalled [M]. Eighths of memory and L2: NVIDIA's MIG user guide, "Supported MIG Profiles"
-# [V]. Starts: lists of ``nvidia-smi mig -lgipp`` of the A100 and H100 [V]; of quarters they follow from the sizes [D].
+# the B200's 3g, 4g and 7g and of the RTX PRO 6000's 4g were not seen there: recalled [M]. Eighths of memory and L2:
+# NVIDIA's MIG user guide, "Supported MIG Profiles" [V]. Starts: lists of ``nvidia-smi mig -lgipp`` of the A100 and H100
+# [V]; of quarters they follow from the sizes [D].
 MIG_PROFILES = {
     ("8.0", 56): _quarters(14, 28, 56),
     ("8.0", 108): _sevenths(14, 28, 42, 56, 98),
