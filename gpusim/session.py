@@ -17,6 +17,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, estimated, no_step
 from gpusim.engine import replay as engine
+from gpusim.engine.code import CachedCode as CachedCode
 from gpusim.engine.isolated import Isolated
 from gpusim.engine.replay import Starved as Starved
 from gpusim.engine.several_gpus import parts, policies_of
@@ -25,7 +26,7 @@ from gpusim.policies.checks import name_of
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle
-from gpusim.policies.registry import Spec, spec_of
+from gpusim.policies.registry import Given, Spec, each_once, spec_of
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.error_band import error_band, was_measured
 from gpusim.results.gains import gain_us, sm_time
@@ -104,8 +105,7 @@ class Session:
     """
 
     def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
-        if not (type(seed) is int and 0 <= seed <= MOST_SEED):
-            raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
+        _require_seed(seed)
         self.gpu = gpu_of(gpu)
         self.recorded_on = None if recorded_on is None else gpu_of(recorded_on)
         self.seed = seed
@@ -115,7 +115,12 @@ class Session:
         self._traces: dict[int, _Traced] = {}  # by id, the one asked for last at the end
 
     def seeded(self, seed: int) -> Session:
-        """The same session with another seed; what it knows is shared."""
+        """The same session with another seed; what it knows is shared.
+
+        Raises:
+            InputError: it is no whole number, or out of range.
+        """
+        _require_seed(seed)
         other = copy(self)
         other.seed, other._traces = seed, self._traces
         return other
@@ -135,7 +140,7 @@ class Session:
     def replay(
         self,
         trace: AnyTrace,
-        policy: str | Spec | Policy = "leftover",
+        policy: str | Spec | Given | Policy = "leftover",
         *,
         restart: bool = False,
         keep: Collection[Keep] = USUAL,
@@ -157,7 +162,7 @@ class Session:
         """
         _require_wanted(restart, keep)
         asked, trace = spec_of(policy) if isinstance(policy, str) else policy, trace_of(trace)
-        made = asked.make() if isinstance(asked, Spec) else asked
+        made = asked.make() if isinstance(asked, Spec | Given) else asked
         traced = self._traced(trace)
         notes: tuple[str, ...] = ()
         division = ""
@@ -174,7 +179,7 @@ class Session:
             traced.serial_us.setdefault(self.seed, result.makespan_us)
         return replace(
             result,
-            policy=asked.text if isinstance(asked, Spec) else name_of(made),
+            policy=asked.text if isinstance(asked, Spec | Given) else name_of(made),
             notes=(*self._recording_notes(trace), *result.notes, *notes),
             division=division,
             serial_us=self.serial_us(trace) if "serial" in keep and not restart else None,
@@ -183,7 +188,7 @@ class Session:
     def compare(
         self,
         trace: AnyTrace,
-        policies: str | Sequence[str] = DEFAULT_POLICIES,
+        policies: str | Policy | Sequence[str | Policy] = DEFAULT_POLICIES,
         *,
         restart: bool = False,
         keep: Collection[Keep] = USUAL,
@@ -193,7 +198,7 @@ class Session:
 
         Args:
             trace: what was recorded, or the path of its file.
-            policies: names with parameters, or one; one given twice counts once.
+            policies: names with parameters or fresh policy objects, or one; one given twice counts once.
             restart: replay it once more under each, programs restarting, for STP, ANTT and fairness.
             keep: as for `replay`; of a short trace placements are kept all the same, serial of every trace.
             step: told the name of each step before it.
@@ -299,7 +304,7 @@ class Session:
     # ---- within
 
     def _assumed(
-        self, trace: Trace, specs: Mapping[str, Spec], results: Sequence[Result], step: Step
+        self, trace: Trace, specs: Mapping[str, Spec | Given], results: Sequence[Result], step: Step
     ) -> tuple[dict[str, tuple[float, float]], tuple[str, ...]]:
         """Least and most makespan of each policy over what may bind kernels without counters, and what to say of it."""
         if sum(bool(stream.operations) for stream in trace.streams) < 2:
@@ -339,13 +344,13 @@ class Session:
             del self._traces[next(iter(self._traces))]
         return known
 
-    def _checked(self, trace: Trace, policies: str | Sequence[str]) -> list[Spec]:
+    def _checked(self, trace: Trace, policies: str | Policy | Sequence[str | Policy]) -> list[Spec | Given]:
         """Policies by their text, each once; what is wrong with one shows before the first is replayed."""
-        names = [policies] if isinstance(policies, str) else policies
-        if not (isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)):
-            expected = "names of policies, such as ['serial', 'leftover']"
+        several = [policies] if isinstance(policies, str | Policy) else policies
+        if not (isinstance(several, Sequence) and several and all(isinstance(one, str | Policy) for one in several)):
+            expected = "names of policies, such as ['serial', 'leftover'], or policy objects"
             raise InputError(None, "policies", f"is {quote(policies)}", expected)
-        specs = [spec_of(name) for name in dict.fromkeys(names)]
+        specs = each_once(several)
         for spec in specs:
             made = spec.make()
             if not isinstance(made, Oracle):
@@ -363,7 +368,9 @@ class Session:
             traced.played, self.gpu, policies, kernels, isolated_us, programs_us, restart=restart, keep=keep
         )
 
-    def _restarted(self, trace: Trace, spec: Spec, once: Result, step: Step) -> tuple[Result | None, tuple[str, ...]]:
+    def _restarted(
+        self, trace: Trace, spec: Spec | Given, once: Result, step: Step
+    ) -> tuple[Result | None, tuple[str, ...]]:
         """The same with programs that restart, and why there is none."""
         try:
             with estimated(step, f"replaying under {once.division or spec.text}, programs restarting"):
@@ -445,6 +452,12 @@ class Session:
         return tuple(notes)
 
 
+def _require_seed(seed: object) -> None:
+    """Refuse what is no seed."""
+    if not (type(seed) is int and 0 <= seed <= MOST_SEED):
+        raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
+
+
 def _require_wanted(restart: object, keep: object) -> None:
     """Refuse what does not say whether programs restart, or what a result holds."""
     if not isinstance(restart, bool):
@@ -510,7 +523,7 @@ def replay(
 def compare(
     trace: AnyTrace,
     gpu: AnyGPU | None = None,
-    policies: str | Sequence[str] = DEFAULT_POLICIES,
+    policies: str | Policy | Sequence[str | Policy] = DEFAULT_POLICIES,
     *,
     seed: int = 0,
     recorded_on: AnyGPU | None = None,
@@ -522,7 +535,8 @@ def compare(
     Args:
         trace: the trace: a `Trace`, the path of its file, or ``sample:NAME``.
         gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
-        policies: names with parameters, or one name; serial is replayed anyway, for the speedups.
+        policies: names with parameters or fresh `Policy` objects, or one of these; serial is replayed anyway, for the
+            speedups.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
         recorded_on: the GPU of the recording, where its name in the trace does not ship.
         restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.

@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_code import kernel as coded
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
 import gpusim
 import gpusim.choose.advise as advise_module
-from gpusim import InputError, Program, Trace, cli, load_gpu
-from gpusim.choose.advice_page import print_advice, slowdowns
+from gpusim import InputError, Kernel, Program, Stream, Trace, cli, load_gpu
+from gpusim.choose.advice_page import as_json, print_advice, slowdowns
 from gpusim.choose.advise import OBJECTIVES, Advice, Objective, Target, advise, target_of
 from gpusim.choose.advise import _half_width as half_width
-from gpusim.choose.settings import Setting, divisions, settings
+from gpusim.choose.explain import costs_us
+from gpusim.choose.settings import Setting, divisions, granted, settings
+from gpusim.choose.settings import _mig as mig_setting
 from gpusim.commands.arguments import REQUESTS, arrivals
+from gpusim.policies.limits import mig_profiles
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
 
@@ -76,16 +80,60 @@ def test_instances_are_the_largest_that_fit_together() -> None:
 
 def test_a_gpu_without_green_contexts_or_mig_has_neither() -> None:
     mechanisms = {one.mechanism for one in settings(load_gpu("k40c"), ["a", "b"])}
-    assert mechanisms == {"in turn", "streams", "priority", "MPS", "time slices"}
+    assert mechanisms == {"in turn", "streams", "priority", "time slices"}, "nor has MPS limits before Volta"
+    assert granted(load_gpu("k40c")) == {}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "least", "multiple"),  # cuDevSmResourceSplitByCount, by compute capability
+    [
+        ("p100", 1, 1),
+        ("v100", 2, 2),
+        ("t4", 2, 2),
+        ("a100-80", 4, 2),
+        ("rtx4090", 4, 2),
+        ("h100-sxm", 8, 8),
+        ("b200", 8, 8),
+    ],
+)
+def test_splits_are_those_that_a_gpu_grants(gpu: str, least: int, multiple: int) -> None:
+    found = load_gpu(gpu)
+    splits = [one.parts for one in settings(found, ["a", "b"]) if one.mechanism == "SM split"]
+    assert splits and min(min(parts) for parts in splits) >= least
+    assert all(a % multiple == 0 and a + b == found.sm_count for a, b in splits)
+    assert granted(found)["green contexts"].startswith(f"{least} SMs or more")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "slices", "ids"),
+    [
+        ("h200", "3g+4g", "5,9"),  # 4g first: it can only start at the first slice
+        ("h100-pcie", "4g+2g", "5,14"),
+        ("a100-80", "1g+4g", "5,19"),
+        ("b200", "3g+3g", "9,9"),
+        ("a30", "2g+2g", "5,5"),  # quarters have ids of their own
+        ("rtxpro6000", "1g+2g", "5,14"),
+    ],
+)
+def test_instances_are_created_by_the_ids_of_the_gpu(gpu: str, slices: str, ids: str) -> None:
+    """Profile ids as nvidia-smi mig -lgip lists them."""
+    paste = mig_setting(("a", "b"), tuple(slices.split("+")), mig_profiles(load_gpu(gpu))).paste
+    assert f"nvidia-smi mig -cgi {ids} -C" in paste[0]
+    first, second = slices.split("+")
+    assert paste[1:] == (
+        f"CUDA_VISIBLE_DEVICES=MIG-… of the {first} instance (nvidia-smi -L) for a",
+        f"CUDA_VISIBLE_DEVICES=MIG-… of the {second} instance (nvidia-smi -L) for b",
+    )
 
 
 def test_what_is_pasted_names_each_program_and_its_part() -> None:
     (split,) = [one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.parts == (96, 36)]
     assert "torch.cuda.green_contexts.GreenContext.create(num_sms=96) for pre" in split.paste
     assert "nbGroups 1 and minCount 96 for pre; the remaining 36 for dec" in split.paste[0]
-    assert "sm_group_num: 3, manual_divisions: [[96, 36, 0]]" in split.paste[-1]
+    assert split.paste[-1].endswith("in FILE: {sm_group_num: 3, manual_divisions: [[96, 36, 0]]}"), "a mapping of YAML"
     mps = next(one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.setting == "70+30 %")
     assert mps.paste == (
+        "nvidia-cuda-mps-control -d, then start each program in an environment of its own:",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70 for pre",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 for dec",
     )
@@ -280,6 +328,79 @@ def test_in_turn_is_whole_passes_even_where_copies_could_run_beside() -> None:
     assert turn.slowdown == pytest.approx({"a": 6.0, "b": 1.2})
 
 
+def test_programs_that_together_ask_more_than_the_gpu_serves_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each takes 10 us of the whole GPU, every 12 us: each alone is served, both are not."""
+    ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism == "streams"]
+
+    def asked(interval_us: float) -> str:
+        arrivals = TimesArrivals(times_us=tuple(interval_us * i for i in range(60)))
+        programs = [
+            Program(name=name, streams=[stream(name, kernel(f"k{name}", 4, 10.0))], arrivals=arrivals) for name in "ab"
+        ]
+        print_advice(advised(Trace(name="two", device="tiny", programs=programs), ways=ways))
+        return capsys.readouterr().out
+
+    assert "times as long as its first: the programs together ask more than the GPU serves, the queue grows" in asked(
+        12.0
+    )
+    assert "the queue grows" not in asked(40.0)
+
+
+def test_what_the_best_setting_adds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both kernels fill the GPU, so that one waits for room; on half of the SMs each takes twice as long."""
+    trace, ways = two(4, 4), {one.mechanism: one for one in settings(tiny(), ["a", "b"]) if one.parts in ((), (2, 2))}
+    advice = advised(trace, ways=[ways["streams"]])
+    waiting = {name: sum(causes.values()) for name, causes in advice.cost_us.items()}
+    assert advice.cost_us["a"] == {} and advice.cost_us["b"] == pytest.approx({"no room": 10.0}, rel=0.1)
+    print_advice(advice)
+    said = capsys.readouterr().out
+    assert f"b: this setting adds {waiting['b']:.1f} µs to its kernels: no room 100 %" in said and "a: this" not in said
+    assert as_json(advice)["cost_us"] == advice.cost_us
+    assert advised(trace, ways=[ways["in turn"]]).cost_us == {}
+    halves = costs_us(trace, Session(tiny()), Setting("SM split", "2+2 SMs", "inter-sm:by=program,sms=2+2"))
+    assert [sum(causes.values()) for causes in halves.values()] == pytest.approx([10.0, 10.0], rel=0.2)
+
+
+def test_lost_code_is_counted_where_a_setting_loses_it() -> None:
+    """In streams, and in a split where other kernels of the program run between; not where each has its own L2."""
+    first, second = (
+        Kernel(id=f"a{i}", kernel=coded(name, waits_for_code=0.5)) for i, name in enumerate(("one", "two"))
+    )
+    again = first.model_copy(update={"id": "a2"})
+    other = Kernel(id="b0", kernel=coded("other", kept=3.0), depends_on=("a0",))
+    streams = [Stream(name="a", operations=(first, second, again)), Stream(name="b", operations=(other,))]
+    programs = [Program(name=name, streams=(name,)) for name in ("a", "b")]
+    trace = Trace(version=2, name="two", device="h200", streams=streams, programs=programs)
+    lost = {
+        one.mechanism: costs_us(trace, Session("h200"), one)["a"].get("lost code", 0.0)
+        for one in settings(load_gpu("h200"), ["a", "b"])
+        if one.mechanism in ("streams", "MIG") or one.parts == (64, 68)
+    }
+    assert lost["MIG"] == 0.0 and min(lost["streams"], lost["SM split"]) > 100.0
+
+
+def test_a_program_of_copies_has_priority_in_a_tie(capsys: pytest.CaptureFixture[str]) -> None:
+    """Copies take most of its pass. With more kernels, with arrivals or where both copy, the simplest setting wins."""
+
+    def best(copied: int, other: int = 0, **of: Any) -> Advice:
+        programs = []
+        for name, size in (("a", copied), ("b", other)):
+            copies = [Copy(id=f"c{name}", direction="h2d", bytes=size, duration_us=float(size))] * bool(size)
+            programs.append(Program(name=name, streams=[stream(name, *copies, kernel(f"k{name}", 2, 10.0))], **of))
+        ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("streams", "priority")]
+        return advised(Trace(name="two", device="tiny", programs=programs), ways=ways)
+
+    advice = best(30)
+    assert (advice.first, str(advice.best.setting)) == ("a", "priority (a first)")
+    print_advice(advice)
+    assert (
+        "streams (equal priority) is within 3 % of it: a tie, and the few kernels of a should not wait for others"
+        in (capsys.readouterr().out)
+    )
+    for others in (best(5), best(30, 30), best(30, arrivals=TimesArrivals(times_us=(0.0, 1000.0)))):
+        assert (others.first, others.best.setting.mechanism) == ("", "streams")
+
+
 def test_settings_that_are_given_are_all_that_is_compared() -> None:
     ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("in turn", "streams")]
     assert {one.setting.mechanism for one in advised(two(), ways=ways).choices} == {"in turn", "streams"}
@@ -353,9 +474,9 @@ def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFi
     assert "wrong" not in capsys.readouterr().out, "only what the table has"
 
 
-def test_profile_ids_of_mig_are_said_to_be_unchecked() -> None:
+def test_profile_ids_of_mig_are_to_be_compared() -> None:
     found = [one.paste[0] for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "MIG"]
-    assert found and all("-C  # ids of the manual, checked on no GPU" in line for line in found)
+    assert found and all("-C  # compare the ids with nvidia-smi mig -lgip" in line for line in found)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import pytest
 
 import gpusim
 from gpusim import InputError, Kernel, KernelLaunch, Stream, Trace
+from gpusim.policies.hardware import Leftover
+from gpusim.policies.spatial import InterSM
 
 ROOT = Path(__file__).parents[1]
 TABLE_1 = ROOT / "traces" / "spaa20_table1.json"
@@ -93,6 +95,9 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: gpusim.compare(TABLE_1, "k40c", [3]), "policies: is [3]; expected names of policies"),  # type: ignore[list-item]
     (lambda: gpusim.compare(TABLE_1, "k40c", 3), "policies: is 3; expected names of policies"),  # type: ignore[arg-type]
     (lambda: gpusim.replay(TABLE_1, seed="x"), "seed: is 'x'; expected a whole number"),  # type: ignore[arg-type]
+    (lambda: gpusim.Session("h200").seeded(-1), "seed: is -1; expected a whole number"),
+    (lambda: gpusim.Session("h200").seeded("1"), "seed: is '1'; expected a whole number"),  # type: ignore[arg-type]
+    (lambda: gpusim.compare(TABLE_1, policies=[3]), "policies: is [3]; expected names of policies"),  # type: ignore[list-item]
     (lambda: gpusim.load_gpu(3), "gpu: is 3; expected the path of a file"),  # type: ignore[arg-type]
     (lambda: gpusim.load_trace(3), "trace: is 3; expected the path of a file"),  # type: ignore[arg-type]
     (lambda: made().save(3), "path: is 3; expected the path of a file"),  # type: ignore[arg-type]
@@ -135,6 +140,26 @@ def test_policies_are_compared_in_one_table() -> None:
     serial = table.set_index("policy").loc["serial"]
     assert serial.speedup == 1.0 and (serial.model_error != serial.model_error) == bool(serial.model_error_reason)
     assert "stp" in gpusim.compare(TABLE_1, "k40c", ["leftover"], restart=True).table.columns
+
+
+def test_policy_objects_are_compared_by_their_names() -> None:
+    class Mine(Leftover):
+        name = "mine"
+
+        def __init__(self, first: str) -> None:
+            super().__init__()
+            self.first_of_all = first
+
+    found = gpusim.compare(TABLE_1, policies=[InterSM(sms="7+8"), Mine("b"), "leftover"]).table
+    by_name = found.set_index("policy").makespan_us
+    assert set(found.policy) == {"inter-sm:sms=7+8", "mine", "leftover"}
+    assert by_name["mine"] == by_name["leftover"]
+    assert by_name["inter-sm:sms=7+8"] == gpusim.replay(TABLE_1, policy="inter-sm:sms=7+8").makespan_us
+    assert list(gpusim.compare(TABLE_1, policies=Mine("b"), restart=True).table.policy) == ["mine"]
+    one = Mine("b")
+    assert len(gpusim.compare(TABLE_1, policies=[one, one]).table) == 1
+    with pytest.raises(InputError, match="has two of the name 'mine'; expected a name of its own for each"):
+        gpusim.compare(TABLE_1, policies=[Mine("a"), Mine("b")])
 
 
 def test_every_argument_of_a_function_is_documented() -> None:

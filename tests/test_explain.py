@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from math import fsum
 from pathlib import Path
 
 import pytest
+from test_code import kernel as coded
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
+import gpusim
 from experiments.advise import run as study
-from gpusim import InputError, Session, Trace, cli
-from gpusim.choose.explain import NO_ROOM, as_json, explain, operator_of
+from gpusim import InputError, Program, Session, Stream, Trace, cli
+from gpusim.choose.explain import LOST_CODE, NO_ROOM, as_json, explain, in_shares, operator_of
+from gpusim.choose.recorded import Recorded, overlapped
+from gpusim.engine.code import CachedCode
+from gpusim.io.importing import activities_of
+from gpusim.io.timeline import KernelRun
+from gpusim.trace.edit import merge
+from gpusim.trace.operations import Kernel
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
@@ -41,6 +50,36 @@ def test_kernels_beside_one_another_are_named() -> None:
     found = explain(trace, Session(tiny(latency_us=0.0)))
     assert [one.beside for one in found.kernels] == [("k1",), ("k2",)]
     assert all(one.slowdown == pytest.approx(1.0) for one in found.kernels)
+
+
+def test_a_kernel_that_waits_for_lost_code_says_so() -> None:
+    """Half of its time waits for code, which is gone the second time and takes four times as long to come."""
+    own, other = coded("own", waits_for_code=0.5), coded("other", kept=3.0)
+    first, again = Kernel(id="1", kernel=own), Kernel(id="3", kernel=own, depends_on=("2",))
+    streams = [
+        Stream(name="a", operations=(first, again)),
+        Stream(name="b", operations=(Kernel(id="2", kernel=other, depends_on=("1",)),)),
+    ]
+    for names, gone in ((["a", "b"], True), (["a"], False)):
+        programs = [Program(name=name, streams=(name,) if gone else ("a", "b")) for name in names]
+        found = explain(
+            Trace(version=2, name="two", device="h200", streams=streams, programs=programs), Session("h200")
+        )
+        one = found.kernels[-1]
+        assert one.run.operation == "3"
+        assert (one.cause, LOST_CODE in found.cost_us) == ((LOST_CODE, True) if gone else ("", False))
+        assert one.by_us.get(LOST_CODE, 0.0) == pytest.approx(150.0 if gone else 0.0, rel=0.1)
+
+
+def test_lost_code_costs_what_a_replay_without_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of whole models is within a third of the interference that a replay without lost code lacks."""
+    trace = merge([gpusim.load_trace(study.PROGRAMS / f"h100_{name}.json.gz") for name in ("prefill1", "decode32")],
+                  ["a", "b"], "both")  # fmt: skip
+    cost = explain(trace, Session("h100-sxm")).cost_us[LOST_CODE]
+    shared = fsum(run.sharing_us for run in gpusim.replay(trace, keep=()).kernel_runs)
+    monkeypatch.setattr(CachedCode, "lost_by", lambda *_: 0.0)
+    kept = fsum(run.sharing_us for run in gpusim.replay(trace, keep=()).kernel_runs)
+    assert cost == pytest.approx(shared - kept, rel=0.33)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +157,34 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
     assert "\n?: the kernel never ran by itself" in said
     assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
+
+
+def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> None:
+    def causes(took_us: int) -> list[str | None]:
+        events = [
+            kineto_kernel("a", 0, 100, order=1),
+            kineto_kernel("a", 200, took_us, order=2),
+            kineto_kernel("b", 190, 300, stream=9, order=3),
+        ]
+        path = write(tmp_path / "p.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
+        trace = gpusim.import_profile(path).trace
+        kernels = [
+            Recorded(
+                (one.work.name, one.work.grid, one.work.block), "", one.stream.number, one.start_us, one.duration_us
+            )
+            for one in activities_of(path)
+            if isinstance(one.work, KernelRun)
+        ]
+        found = overlapped(kernels, trace, Session("h200"))
+        return [one.cause for one in found if one.isolated_us is not None]
+
+    (unslowed,), (slowed,) = causes(100), causes(150)
+    assert unslowed == "" != slowed
+
+
+def test_costs_without_counters_are_told_apart() -> None:
+    assert in_shares({"unknown": 3.0, "no room": 1.0}, 2) == "SMs and memory (no counters) 75 %, no room 25 %"
+    assert in_shares({}, 2) == ""
 
 
 def test_a_profile_is_replayed_in_other_arrangements_with_isolated_times(

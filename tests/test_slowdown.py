@@ -6,12 +6,19 @@ import time
 from pathlib import Path
 
 import pytest
+from test_code import H200
+from test_code import kernel as coded
+from test_code import model as coded_model
 from tiny import kernel, stream, tiny
 
 import gpusim
-from gpusim import InputError, Session, Trace, slowdown
+from gpusim import InputError, KernelLaunch, Session, Stream, Trace, slowdown
+from gpusim.choose.code_returns import MOST_RETURNS, Return, few, returns_of
+from gpusim.choose.settings import settings
+from gpusim.model.memory import CODE_LATENCY
 from gpusim.results.metrics import normalised_progress
 from gpusim.trace.edit import merge
+from gpusim.trace.operations import Kernel
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "experiments" / "advise" / "programs"
 
@@ -37,6 +44,56 @@ def test_a_split_gives_each_its_share() -> None:
     assert slowdown(b, a, "inter-sm:sms=3+1", gpu=tiny()) == pytest.approx((4.0 / 3.0, 4.0), rel=0.02)
 
 
+def test_limits_of_mps_are_a_split() -> None:
+    a, b = program("a", 400, 1000.0), program("b", 400, 1000.0)
+    split = slowdown(a, b, "1+3", gpu=tiny())
+    assert (
+        split
+        == slowdown(a, b, "mps:by=program,percent=25+75", gpu=tiny())
+        == slowdown(a, b, "MPS (25+75 %)", gpu=tiny())
+    )
+    for one in settings(tiny(), ["a", "b"]):
+        if one.mechanism == "MPS":
+            assert slowdown(a, b, one, gpu=tiny()) == slowdown(a, b, str(one), gpu=tiny())
+        if one.mechanism == "priority":
+            with pytest.raises(InputError, match="priorities are not estimated"):
+                slowdown(a, b, one, gpu=tiny())
+
+
+def test_programs_wait_for_the_code_that_the_other_replaced() -> None:
+    """Half of their time waits for code; the other moves what L2 keeps, or nothing, or has the same code."""
+    waiting = (coded("one", waits_for_code=0.5), coded("two", waits_for_code=0.5))
+    moving, still, same = (coded("other", kept=3.0),), (coded("other"),), (coded("one"), coded("two", kept=3.0))
+
+    def made(name: str, kernels: tuple[KernelLaunch, ...]) -> Trace:
+        operations = [Kernel(id=f"{name}{i}", kernel=one) for i, one in enumerate(kernels)]
+        return Trace(name=name, device="h200", streams=[Stream(name=name, operations=operations)])
+
+    a = made("a", waiting)
+    for setting in ("streams", "64+68"):
+        lost = slowdown(a, made("b", moving), setting).a
+        kept = slowdown(a, made("c", still), setting).a
+        assert lost > kept + 0.5 * (CODE_LATENCY - 1.0) * 0.9
+        assert slowdown(a, made("d", same), setting).a == pytest.approx(kept, rel=0.3)
+    alone = made("e", (coded("one", waits_for_code=0.5),))  # on SMs of its own nothing replaces its only kernel
+    assert slowdown(alone, made("b", moving), "64+68").a == pytest.approx(kept, rel=0.3)
+    assert slowdown(alone, made("b", moving), "streams").a > kept + 1.0
+
+
+def test_returns_are_those_of_the_pass_before() -> None:
+    """Three kernels of 100 us, the first twice: what DRAM moved between, in what L2 keeps."""
+    one, two = coded_model("one", kept=1.0), coded_model("two", kept=0.5)
+    found = returns_of([one, one, two], H200, 300.0)
+    assert found == [
+        (pytest.approx(0.5, rel=0.02), pytest.approx(200.0), True),  # after the second and `two` of the pass before
+        (pytest.approx(0.0), pytest.approx(100.0), False),
+        (pytest.approx(2.0, rel=0.02), pytest.approx(300.0), True),
+    ]
+    many = few([Return(0.01, float(i), float(i)) for i in range(100)])
+    assert len(many) == MOST_RETURNS and sum(one.share for one in many) == pytest.approx(1.0)
+    assert sum(one.share * one.us for one in many) == pytest.approx(49.5)
+
+
 def test_lists_give_what_each_pair_gives() -> None:
     a, b, c = (
         program(name, blocks, 100.0)
@@ -57,7 +114,7 @@ def test_lists_give_what_each_pair_gives() -> None:
     ("b", "setting", "said"),
     [
         ([], "streams", "a and b are not as many"),
-        (None, "sideways", "is 'sideways'; expected streams, in turn, or an SM split such as 64[+]68"),
+        (None, "sideways", "is 'sideways'; expected streams, in turn, an SM split such as 64[+]68, or MPS"),
         (None, "3+2", "is '3[+]2'; expected 1 or more SMs each, at most 4 together"),
         (None, None, "is 'None'; expected streams, in turn"),
         (None, 3, "is '3'; expected streams, in turn"),

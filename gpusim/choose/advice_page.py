@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from gpusim.choose.advise import SEEDS, TIE, Advice, Choice
+from gpusim.choose.advise import GROWS, SEEDS, TIE, Advice, Choice
+from gpusim.choose.explain import in_shares
 from gpusim.choose.settings import Mechanism
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
@@ -35,6 +36,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "targets": [str(target) for target in advice.targets],
         "best": _json(advice, advice.best),
         "competitor": None if competitor is None else _json(advice, competitor),
+        "cost_us": advice.cost_us,
         "choices": [_json(advice, one) for one in advice.choices],
         **({"assumption": advice.assumption} if advice.assumption else {}),
     }
@@ -48,6 +50,7 @@ def _json(advice: Advice, one: Choice) -> dict[str, Any]:
             name: {f"p{percent}": us for percent, us in of.items()} for name, of in one.percentiles_us.items()
         },
         "latency_interval_us": one.interval_us,
+        "latency_growth": one.growth,
         "model_error": one.how_wrong.percent,
         "model_error_reason": one.refuted or one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),
@@ -115,6 +118,10 @@ def _reasons(advice: Advice) -> list[str]:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
             if uncounted:
                 lines.append(f"{name}: for {100 * uncounted:.0f} % of its time no counters say what binds its kernels")
+    for name, causes in advice.cost_us.items():
+        if sum(causes.values()) > 0.0:
+            shares = in_shares(causes, SHOWN_BOUNDS)
+            lines.append(f"{name}: this setting adds {number(sum(causes.values()))} µs to its kernels: {shares}")
     first = {next(iter(times), "") for times in best.bound_us.values()}  # what bounds each program most of the time
     wanted = first.pop() if len(first) == 1 else UNKNOWN
     if wanted not in ("", UNKNOWN):
@@ -126,7 +133,10 @@ def _reasons(advice: Advice) -> list[str]:
         behind = (other - mine) / abs(mine) if mine else 0.0
         other_way = competitor.setting
         if behind <= TIE:
-            lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, and this is the simpler one to set up")
+            why = "this is the simpler one to set up"
+            if other_way.mechanism == "streams" and advice.first:
+                why = f"the few kernels of {advice.first} should not wait for others"
+            lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, and {why}")
         else:
             worse = f"closest: {other_way}, {100 * behind:.1f} % worse"
             lines.append(f"{worse}; an error of the model of that much would change the answer")
@@ -140,6 +150,11 @@ def _served(advice: Advice) -> list[str]:
         interval = best.interval_us.get(name, 0.0)
         spread = f" (p95 ± {number(interval)}, 95 % confidence over {SEEDS} seeds)" if interval else ""
         lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} µs" for percent, us in of.items()) + spread)
+        if best.growth.get(name, 1.0) >= GROWS:
+            lines.append(
+                f"{name}: its last requests take {best.growth[name]:.1f} times as long as its first: the programs "
+                "together ask more than the GPU serves, the queue grows, and latencies have no steady value"
+            )
     once = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
     lines += [f"{name}: no arrivals, so it runs once, from the start; later requests run without it" for name in once]
     for target in advice.targets:

@@ -4,6 +4,10 @@ Programs run once, for the makespan, and restart until each has ended once, for 
 with arrivals are replayed with these instead. A setting is recommended if it is the best by the objective among those
 that keep all targets. Settings whose difference from it is within the model's error are ties; of these the one that
 asks least of whoever sets it is recommended [D].
+
+A program whose kernels run for a small part of its pass gets priority in a tie with plain streams. Its copies and host
+work overlap the kernels of others only if its own kernels do not wait behind these, while the others lose little. It is
+the rule of schedulers that run jobs bound by input and output first [D].
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from os import PathLike
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from gpusim.choose.explain import costs_us
 from gpusim.choose.settings import Setting, settings
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
@@ -43,7 +48,9 @@ OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.03  # of two settings of the same programs, relative: least regret on the H200 pairs of experiments/advise [D]
 TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
 TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
+FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
+GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
@@ -110,6 +117,7 @@ class Choice:
         percentiles_us: of each program with arrivals, percentiles of its requests' latencies by percent.
         interval_us: of each program with random arrivals, half of the 95 % confidence interval of ``latency_us``, from
             the spread over the seeds of the arrivals.
+        growth: of each program with arrivals, the mean latency of the last third of its requests over the first third.
         bound_us: of each program, the time of its kernels by what bound them, and what they waited for room.
         how_wrong: how far off the model was on measured co-runs of the kind, or why nobody knows.
         refuted: why the model of this mechanism is known to be wrong; empty: it is not.
@@ -127,6 +135,7 @@ class Choice:
     refuted: str = ""
     percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     interval_us: Mapping[str, float] = field(default_factory=dict)
+    growth: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, objective: Objective) -> float:
         """Value to minimise; infinite where it is not known."""
@@ -148,6 +157,8 @@ class Advice:
         choices: every setting, the best first; those that miss a target after those that keep all.
         best: the one to set.
         assumption: what kernels without counters may change of that; empty where all were counted.
+        first: the program that has few kernels, and priority in a tie; empty: none, or several.
+        cost_us: what the best setting adds to the isolated times of each program's kernels, by cause; empty in turn.
     """
 
     trace: Trace
@@ -157,6 +168,8 @@ class Advice:
     choices: tuple[Choice, ...]
     best: Choice
     assumption: str = ""
+    first: str = ""
+    cost_us: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         best = f"{self.best.setting.mechanism}: {self.best.setting.setting}"
@@ -270,8 +283,10 @@ def advise(
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
     choices = list(_replayed(_choice, _Shared(trace, session, alone), compared, jobs, step))
-    advice = _advice(trace, session.gpu, chosen, wanted, choices)
-    return replace(advice, assumption=_assumption(advice, session, jobs, step))
+    advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
+    way = advice.best.setting
+    costs = {} if way.mechanism == "in turn" else costs_us(trace, session, way)
+    return replace(advice, assumption=_assumption(advice, session, jobs, step), cost_us=costs)
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
@@ -303,6 +318,20 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
         return traces[0]
     names = [re.sub(r"[^A-Za-z0-9_.-]+", "_", trace.name) for trace in traces]
     return merge(traces, names, "+".join(names)[:200])
+
+
+def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, float]) -> str:
+    """The program whose kernels run for less than `FEW_KERNELS` of its pass; empty: none, several, or arrivals."""
+    if _with_arrivals(trace):
+        return ""
+    kernels = session.kernels(trace)
+    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    us = dict.fromkeys(alone_us, 0.0)
+    for stream in trace.streams:
+        launched = ((launch, op.id) for op in stream.operations for launch in op.launches())
+        us[program_of[stream.name]] += fsum(kernels.model(*one).solo_us for one in launched)
+    few = [name for name, whole_us in alone_us.items() if us[name] < FEW_KERNELS * whole_us]
+    return few[0] if len(few) == 1 else ""
 
 
 def _with_arrivals(trace: Trace) -> list[str]:
@@ -409,6 +438,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         refuted=spec_of(way.policy).policy.refuted,
         percentiles_us={name: served.percentiles_us[name] for name in _with_arrivals(trace)},
         interval_us=served.interval_us,
+        growth={name: served.growth[name] for name in _with_arrivals(trace)},
     )
 
 
@@ -434,6 +464,7 @@ class _Served:
     mean_us: Mapping[str, float] = field(default_factory=dict)
     percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     interval_us: Mapping[str, float] = field(default_factory=dict)
+    growth: Mapping[str, float] = field(default_factory=dict)
 
 
 def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
@@ -450,7 +481,21 @@ def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
         {name: fmean(fmean(one[name]) for one in found) for name in names},
         {name: {p: fmean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
         {name: _half_width(values) for name, values in at_target.items()} if len(runs) > 1 else {},
+        {name: fmean(_growth(one, name) for one in runs) for name in names},
     )
+
+
+def _growth(result: Result, program: str) -> float:
+    """Mean latency of the last third of a program's requests over that of the first; 1 of fewer than three."""
+    (streams,) = (run.streams for run in result.program_runs if run.program == program)
+    released, ended = dict[int, float](), dict[int, float]()
+    for run in result.request_runs:
+        if run.stream in streams:
+            released[run.request] = min(run.release_us, released.get(run.request, inf))
+            ended[run.request] = max(run.end_us, ended.get(run.request, 0.0))
+    latencies = [ended[request] - released[request] for request in sorted(released)]
+    third = len(latencies) // 3
+    return fmean(latencies[-third:]) / fmean(latencies[:third]) if third else 1.0
 
 
 def _other_seeds(trace: Trace) -> Iterator[Trace]:
@@ -488,9 +533,9 @@ def _ties(cost: float, least: float) -> bool:
 
 
 def _advice(
-    trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice]
+    trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice], first: str
 ) -> Advice:
-    """The choices in order, and the one to set.
+    """The choices in order, and the one to set, where one program may come first in a tie.
 
     Raises:
         InputError: none keeps all targets.
@@ -515,4 +560,6 @@ def _advice(
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]
     best = min(tied, key=lambda one: (effort(one), one.cost(objective)))
-    return Advice(trace, gpu, objective, targets, tuple(ordered), best)
+    if best.setting.mechanism == "streams":
+        best = next((one for one in tied if [*one.setting.priorities] == [first]), best)
+    return Advice(trace, gpu, objective, targets, tuple(ordered), best, first=first)

@@ -1,7 +1,8 @@
 """The cost of overlapping for each kernel, by kind of contention, and the gain of another arrangement.
 
 The streams of a trace run as plain CUDA streams would run them. A kernel's time there is taken apart: its time
-isolated, its wait until it got room on an SM, and what sharing SMs and memory added, by the resource that bound it.
+isolated, its wait until it got room on an SM, its wait for code that the caches had lost, and what sharing SMs and
+memory added, by the resource that bound it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from math import fsum
 from operator import itemgetter
 from typing import Any
 
+from gpusim.choose.lost_code import waited_for_code_us
+from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
+from gpusim.model.contention import UNKNOWN
 from gpusim.policies.limits import green_sizes
+from gpusim.policies.registry import spec_of
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun
+from gpusim.results.runs import BOUND_TITLES, KernelRun
 from gpusim.session import AnyGPU, AnyTrace, Session, opened
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing
@@ -28,8 +33,10 @@ JSON_VERSION = 1
 GROUP_COLUMNS = ("name", "launches", "isolated_us", "took_us", "slowdown", "by_us")  # of JSON
 AS_RECORDED = "leftover"  # plain CUDA streams
 NO_ROOM = "no room"  # waited, or other kernels held the SMs
+LOST_CODE = "lost code"  # waited for instructions and constants that other kernels had replaced in the caches
 NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
 OTHERS = ("serial", "inter-sm", "even", "warped-slicer")  # arrangements that are compared
+TITLES = BOUND_TITLES | {UNKNOWN: "SMs and memory (no counters)"}  # of causes, as people read them
 LEAST_SLOWED = 1.02  # what counts as slowed [D]
 
 
@@ -40,7 +47,7 @@ class Slowed:
     run: KernelRun  # when it ran
     isolated_us: float  # its time on the whole GPU by itself, launch included
     took_us: float  # from when it could start to its end
-    # what made the difference: ``no room``, or the resource that bound it while it shared SMs and memory
+    # what made the difference: ``no room``, ``lost code``, or the resource that bound it while it shared SMs and memory
     by_us: Mapping[str, float]
     beside: tuple[str, ...]  # names of kernels that ran while it did, the longest beside it first
 
@@ -111,7 +118,7 @@ def explain(
         raise InputError(None, "trace", problem, "two streams or more with kernels")
     step("replaying the streams as plain CUDA streams")
     result = session.replay(found, AS_RECORDED, keep=())
-    kernels = _slowed(result)
+    kernels = _slowed(result, found, session)
     return Explanation(
         found,
         session.gpu,
@@ -150,16 +157,35 @@ def _others(gpu: GPU) -> Sequence[str]:
     return ("serial", "green-context", *OTHERS[2:])
 
 
-def _slowed(result: Result) -> tuple[Slowed, ...]:
-    """Each kernel beside the others, in the order of their starts."""
+def costs_us(trace: Trace, session: Session, way: Setting) -> dict[str, dict[str, float]]:
+    """What a setting adds to the isolated times of each program's kernels, by cause, us, the largest first."""
+    trace = way.of(trace)
+    result = session.replay(trace, way.policy, keep=())
+    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
+    by_program = grouped(_slowed(result, trace, session, way), lambda one: program_of[one.run.stream])
+    return {name: _added(one.by_us for one in of) for name, of in by_program.items()}
+
+
+def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None = None) -> tuple[Slowed, ...]:
+    """Each kernel beside the others, in the order of their starts.
+
+    Args:
+        result: a replay as plain CUDA streams, or under a setting.
+        trace: what was replayed.
+        session: where.
+        way: the setting.
+    """
     runs = sorted(result.kernel_runs, key=lambda run: (run.start_us, run.ready_us))
     spans_us = [(run.start_us, run.end_us) for run in runs]
+    beside = [dict(overlaps(spans_us, at)) for at in range(len(runs))]
     found = []
-    for at, run in enumerate(runs):
-        by_us = {NO_ROOM: run.waited_us} if run.waited_us > 0.0 else {}
-        if run.sharing_us > 0.0:
-            by_us[run.bound_by] = by_us.get(run.bound_by, 0.0) + run.sharing_us
-        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _beside(runs, spans_us, at)))
+    keeps_code = way is not None and way.mechanism == "MIG"  # each instance has a part of L2 to itself
+    apart = way is not None and spec_of(way.policy).make().shows_sms()
+    waited = [0.0] * len(runs) if keeps_code else waited_for_code_us(trace, session, runs, beside, apart)
+    for run, others, code_us in zip(runs, beside, waited, strict=True):
+        parts = {NO_ROOM: run.waited_us, LOST_CODE: code_us, run.bound_by: run.sharing_us - code_us}
+        by_us = {name: us for name, us in parts.items() if us > 0.0}
+        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _names(runs, others)))
     return tuple(found)
 
 
@@ -177,10 +203,10 @@ def overlaps(spans_us: Sequence[tuple[float, float]], at: int) -> Iterator[tuple
             yield i, common_us
 
 
-def _beside(runs: Sequence[KernelRun], spans_us: Sequence[tuple[float, float]], at: int) -> tuple[str, ...]:
+def _names(runs: Sequence[KernelRun], beside: Mapping[int, float]) -> tuple[str, ...]:
     """Return the names of the kernels that ran while one did, the longest overlap first."""
     together: dict[str, float] = {}
-    for other, common_us in overlaps(spans_us, at):
+    for other, common_us in beside.items():
         name = short_name(runs[other].kernel)
         together[name] = together.get(name, 0.0) + common_us
     return tuple(sorted(together, key=lambda name: -together[name]))
@@ -205,6 +231,15 @@ def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     parts = grouped((part for one in several for part in one.items()), itemgetter(0))
     sums = {name: fsum(us for _, us in of) for name, of in parts.items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+
+def in_shares(by_us: Mapping[str, float], most: int) -> str:
+    """The largest causes of a cost, each with its share; empty: nothing."""
+    total = fsum(by_us.values())
+    if total <= 0.0:
+        return ""
+    shown = list(by_us.items())[:most]
+    return ", ".join(f"{TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in shown)
 
 
 def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:

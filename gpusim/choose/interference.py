@@ -2,8 +2,9 @@
 
 A program is taken as its longest kernel of each kind (what binds it), each for the share of the program's time that
 its kind takes. Every kernel of one program meets every kernel of the other for the product of their shares. Two kernels
-that meet have the paces and loads that the replay's own formulas give in a steady state. The order of kernels, tails,
-waits and code that caches lost are left out [D].
+that meet have the paces and loads that the replay's own formulas give in a steady state. They wait for code that the
+other program replaced in the caches since they came last, on the mean. The order of kernels, tails and waits are left
+out [D].
 """
 
 from __future__ import annotations
@@ -16,22 +17,25 @@ from math import ceil, fsum
 from os import PathLike
 from typing import NamedTuple
 
+from gpusim.choose.code_returns import Beside, Code, Return, code_of, few, returns_of
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.tables import counted, grouped
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
-from gpusim.model.memory import memory_slowdown, wait_slowdown
+from gpusim.model.memory import MemoryWait, memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
 from gpusim.session import AnyGPU, AnyTrace, Session
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
+from gpusim.trace.operations import Kernel
 
 MOST_KEPT = 4096  # programs and pairs that are remembered
 NOTICED = 1.02  # a slowdown that counts [D]
 FELT_LOAD = 0.7  # of DRAM or L2 by both kernels: what makes it, and not the SMs, their bottleneck [D]
-WAYS = "streams, in turn, or an SM split such as 64+68"
+ROUNDS = 2  # of the slowdowns, on which the traffic since a kernel came last depends [D]
+WAYS = "streams, in turn, an SM split such as 64+68, or MPS (60+40 %)"
 _SAME = {"leftover": "streams", "serial": "in turn", "equal priority": "streams", "one after the other": "in turn"}
 
 
@@ -50,7 +54,16 @@ class _Part:
     share: float  # of the program's time, 0 to 1
     frequency: float  # of the program's kernels, 0 to 1
     mean_us: float  # what a kernel of its kind takes alone
-    launching: float  # share of that in which no block runs
+    left_us: float  # mean of what is left of a kernel of its kind at a random instant of one
+    launching: float  # share of its time in which no block runs
+    own_dram: float  # share of the rest in which it keeps DRAM busy alone
+    wait: MemoryWait  # of the kernel; for code as of all kernels of its kind
+    returns: tuple[Return, ...]  # of the kernels that wait for code
+    returns_apart: tuple[Return, ...]  # of those before which another kernel of the program runs
+
+    def lost(self, beside: Beside, pace: float, apart: bool) -> float:
+        """Share of their code that kernels of its kind have lost."""
+        return beside.lost(self.returns_apart if apart else self.returns, pace)
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,7 @@ class _Known:
 
     trace: Trace  # kept, as its id is what it is known by
     parts: tuple[_Part, ...]
+    code: Code
     alone_us: float
     running: float  # share of that in which kernels run, and not copies or the host
 
@@ -72,14 +86,18 @@ def slowdown(
 ) -> Slowdown | list[Slowdown]:
     """Estimate how much two programs that keep running slow each other.
 
+    Most pairs of whole models are within a quarter of a replay. In streams, a program of short kernels beside one of
+    long kernels slows down less than this says.
+
     The first call with a program fits its kernels. Later calls with the same trace object reuse the fit; a path is read
     again.
 
     Args:
         a: a program: a trace or the path of its file; or a list of them, the first of each pair.
         b: the other program; or a list as long as ``a``.
-        setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), a policy
-            (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`; or one for each pair.
+        setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), ``MPS
+            (60+40 %)``, a policy (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`
+            without priorities; or one for each pair.
         gpu: the GPU, one for all pairs: a `GPU`, its name or the path of its file; None: the GPU of the recording.
 
     Returns:
@@ -118,38 +136,64 @@ def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | No
     if sms == ():
         both = one.alone_us + other.alone_us
         return Slowdown(both / one.alone_us, both / other.alone_us)
-    turned = None if sms is None else sms[::-1]
-    of_a = _over(session.gpu, one.parts, other.parts, sms)
-    of_b = _over(session.gpu, other.parts, one.parts, turned)
+    found = Slowdown(1.0, 1.0)
+    for _ in range(ROUNDS):
+        found = _together(session.gpu, one, other, sms, found)
+    return found
+
+
+def _together(gpu: GPU, one: _Known, other: _Known, sms: tuple[int, ...] | None, paces: Slowdown) -> Slowdown:
+    """Both programs on the SMs, their code lost as at some slowdowns of them."""
+    beside = one.code.beside(other.code), other.code.beside(one.code)
+    pace = paces.a / paces.b
+    lost = [part.lost(beside[0], pace, sms is not None) for part in one.parts]
+    lost_by_other = [part.lost(beside[1], 1.0 / pace, sms is not None) for part in other.parts]
+    of_a = _over(gpu, one, other, lost, sms)
+    of_b = _over(gpu, other, one, lost_by_other, None if sms is None else sms[::-1])
     if sms is None:  # who copies meanwhile slows nobody
         return Slowdown(*(1.0 + one.running * other.running * (factor - 1.0) for factor in (of_a, of_b)))
     return Slowdown(1.0 + one.running * (of_a - 1.0), 1.0 + other.running * (of_b - 1.0))
 
 
-def _over(gpu: GPU, own: Sequence[_Part], others: Sequence[_Part], sms: tuple[int, ...] | None) -> float:
+def _over(gpu: GPU, own: _Known, other: _Known, lost: Sequence[float], sms: tuple[int, ...] | None) -> float:
     """The slowdown of the program of some kernels beside another.
 
-    Kernels that share the SMs meet in proportion to their times. Kernels that do not fit together alternate. Each then
-    waits for one kernel of the other program, because a GPU places all blocks of the kernel that came first.
+    Kernels that share the SMs meet in proportion to their times. Of kernels that do not fit together each waits for the
+    other, because a GPU places all blocks of the kernel that came first; it is launched meanwhile. A program whose
+    kernels follow one another alternates with the other program: each of its kernels waits for one. A kernel that comes
+    after a copy comes at a random instant, and waits for what is left of the kernel that runs then.
     """
     whole = 0.0
-    for part in own:
-        weights, factors = [], []
-        for other in others:
-            beside = _of_kernels(gpu, part.model, other.model, sms)
-            if beside is None:
-                weights.append(other.frequency)
-                factors.append(1.0 + other.mean_us * (1.0 - other.launching) / part.mean_us)
-            else:
-                weights.append(other.share)
-                factors.append(part.launching + (1.0 - part.launching) * beside.a)
-        whole += part.share * fsum(w * f for w, f in zip(weights, factors, strict=True)) / fsum(weights)
+    for part, gone in zip(own.parts, lost, strict=True):
+        beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
+        alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
+        shared = [alone if one is None else one[0].slowdown(part.wait, gone) for one in beside]
+        alternating, random = [], []
+        for one, its in zip(beside, other.parts, strict=True):
+            running = (1.0 - its.launching) / part.mean_us
+            alternating.append(0.0 if one is not None else max(0.0, its.mean_us * running - part.launching))
+            random.append(0.0 if one is not None else its.left_us * running)
+        apart = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
+        shares = [its.share for its in other.parts]
+        factor = own.running * _mean(apart, shared) + (1.0 - own.running) * _mean(shares, shared)
+        turn = own.running * _mean(apart, alternating) + (1.0 - own.running) * _mean(shares, random)
+        whole += part.share * (part.launching + (1.0 - part.launching) * factor + turn)
     return max(1.0, whole)
+
+
+def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
 
 
 def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
     """SMs of each program; None: both may use all; empty: one after the other."""
     text = setting.policy if isinstance(setting, Setting) else setting
+    if isinstance(setting, Setting) and setting.priorities:
+        raise InputError(None, "setting", f"is {quote(str(setting))}; priorities are not estimated", WAYS)
+    limits = re.search(r"(?:^mps:.*percent=|MPS \()([0-9]+)\+([0-9]+)(?: %\))?(?:,|$)", text)
+    if limits is not None:  # rounded up, as a replay does; of two that add up to 100 % the second has the rest
+        first = min(gpu.sm_count - 1, ceil(int(limits[1]) * gpu.sm_count / 100))
+        text = f"{first}+{min(gpu.sm_count - first, ceil(int(limits[2]) * gpu.sm_count / 100))}"
     name = _SAME.get(text, text)
     if name in ("streams", "in turn"):
         return None if name == "streams" else ()
@@ -176,7 +220,7 @@ def _session(gpu: GPU) -> Session:
 
 
 _PROGRAMS: dict[tuple[int, int], _Known] = {}  # by the ids of session and trace, which are kept
-_PAIRS: dict[tuple[object, object, tuple[int, ...] | None], Slowdown | None] = {}
+_PAIRS: dict[tuple[object, object, tuple[int, ...] | None], tuple[_Beside, _Beside] | None] = {}
 
 
 def _program(session: Session, trace: Trace) -> _Known:
@@ -191,19 +235,55 @@ def _program(session: Session, trace: Trace) -> _Known:
 
 
 def _known(session: Session, trace: Trace) -> _Known:
-    kernels = session.kernels(trace)
-    models = [kernels.model(launch, op.id) for op in trace.operations() for launch in op.launches()]
-    if not models:
+    kernels, gpu = session.kernels(trace), session.gpu
+    launched = [
+        (kernels.model(launch, op.id), isinstance(op, Kernel)) for op in trace.operations() for launch in op.launches()
+    ]
+    if not launched:
         raise InputError(None, "program", f"{quote(trace.name)} has no kernels", "a program that runs kernels")
-    whole_us = fsum(model.solo_us for model in models)
-    parts = []
-    for of in grouped(models, _kind).values():
-        longest = max(of, key=lambda model: model.solo_us)
-        kind_us = fsum(model.solo_us for model in of)
-        launching = min(1.0, fsum(model.latency_us for model in of) / kind_us)
-        parts.append(_Part(longest, kind_us / whole_us, len(of) / len(models), kind_us / len(of), launching))
+    models = [model for model, _ in launched]
     alone_us = session.replay(trace, "leftover", keep=()).makespan_us
-    return _Known(trace, tuple(parts), alone_us, min(1.0, whole_us / alone_us))
+    returns = returns_of(models, gpu, alone_us)
+    runs = [_Run(model, *how, loses) for (model, loses), how in zip(launched, returns, strict=True)]
+    whole_us = fsum(model.solo_us for model in models)
+    parts = tuple(_part(of, whole_us, len(runs)) for of in grouped(runs, lambda run: _kind(run.model)).values())
+    return _Known(trace, parts, code_of(models, gpu, alone_us), alone_us, min(1.0, whole_us / alone_us))
+
+
+class _Run(NamedTuple):
+    """A kernel of a pass, and how it comes again."""
+
+    model: KernelModel
+    moved: float
+    us: float
+    after_another: bool
+    loses: bool  # calls of libraries lose no code, as in a replay
+
+    @property
+    def code_us(self) -> float:
+        """Time that it waits for code, as recorded."""
+        return self.model.wait.code * self.model.solo_us
+
+
+def _part(runs: Sequence[_Run], whole_us: float, kernels: int) -> _Part:
+    """Kernels of a kind as one."""
+    longest = max((run.model for run in runs), key=lambda model: model.solo_us)
+    us = fsum(run.model.solo_us for run in runs)
+    code_us = fsum(run.code_us for run in runs)
+    waiting = [run for run in runs if run.loses and run.code_us > 0.0]
+    returns = [Return(run.code_us / code_us, run.moved, run.us) for run in waiting]
+    return _Part(
+        longest,
+        us / whole_us,
+        len(runs) / kernels,
+        us / len(runs),
+        fsum(run.model.solo_us**2 for run in runs) / us / 2.0,
+        min(1.0, fsum(run.model.latency_us for run in runs) / us),
+        min(1.0, longest.blocks * longest.dram_share_us / max(1e-9, longest.solo_us - longest.latency_us)),
+        longest.wait._replace(code=code_us / us),
+        few(returns),
+        few(one for one, run in zip(returns, waiting, strict=True) if run.after_another),
+    )
 
 
 def _kind(model: KernelModel) -> str:
@@ -216,7 +296,24 @@ def _kind(model: KernelModel) -> str:
 # ---- kernels
 
 
-def _of_kernels(gpu: GPU, p: KernelModel, q: KernelModel, sms: tuple[int, ...] | None) -> Slowdown | None:
+class _Beside(NamedTuple):
+    """A kernel beside another in a steady state."""
+
+    shared: float  # its time at the load of both, over its time alone on the whole GPU
+    own: float  # the same at its own load
+    dram: float  # share of the time in which the other keeps DRAM busy
+    l2: float
+    own_dram: float
+
+    def slowdown(self, wait: MemoryWait, code_lost: float = 0.0) -> float:
+        """Factor on its time alone."""
+        waiting = wait_slowdown(self.dram, self.l2, self.own_dram, wait, code_lost)
+        return max(1.0, self.shared, self.own * waiting)
+
+
+def _of_kernels(
+    gpu: GPU, p: KernelModel, q: KernelModel, sms: tuple[int, ...] | None
+) -> tuple[_Beside, _Beside] | None:
     """Two kernels that meet; None: they take turns."""
     key = p.identity, q.identity, sms
     if key not in _PAIRS:
@@ -224,7 +321,7 @@ def _of_kernels(gpu: GPU, p: KernelModel, q: KernelModel, sms: tuple[int, ...] |
             _PAIRS.clear()
         found = _split(p, q, sms) if sms else _mixed(gpu, p, q)
         _PAIRS[key] = found
-        _PAIRS[q.identity, p.identity, None if sms is None else sms[::-1]] = found and Slowdown(found.b, found.a)
+        _PAIRS[q.identity, p.identity, None if sms is None else sms[::-1]] = found and found[::-1]
     return _PAIRS[key]
 
 
@@ -266,12 +363,12 @@ def _alone(model: KernelModel, sms: int) -> _Pace:
     return _Pace(model, time, model.blocks / resident, resident / time)
 
 
-def _split(p: KernelModel, q: KernelModel, sms: tuple[int, ...]) -> Slowdown:
+def _split(p: KernelModel, q: KernelModel, sms: tuple[int, ...]) -> tuple[_Beside, _Beside]:
     """Each on SMs of its own: fewer SMs, and both load L2 and DRAM."""
-    return _over_alone([_alone(model, count) for model, count in zip((p, q), sms, strict=True)])
+    return _both(*(_alone(model, count) for model, count in zip((p, q), sms, strict=True)))
 
 
-def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
+def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] | None:
     """Both on all SMs, small kernels on SMs of their own first; None where not all that are resident alone fit."""
     most = [min(model.blocks_per_sm, ceil(model.blocks / gpu.sm_count)) for model in (p, q)]
     shares = [min(1.0, model.blocks / gpu.sm_count) for model in (p, q)]
@@ -285,7 +382,7 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> Slowdown | None:
         mixed = both / share
         time = (1.0 - mixed) * alone.per_wave + mixed / (rate * model.unit_us)
         paces.append(_Pace(model, time, alone.waves, alone.work * alone.per_wave / time))
-    return _over_alone(paces)
+    return _both(*paces)
 
 
 def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
@@ -293,21 +390,21 @@ def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
     found = _of_kernels(gpu, p, q, None)
     if found is None:
         return "no room"
-    if max(found) < NOTICED:
+    if max(one.slowdown(model.wait) for one, model in zip(found, (p, q), strict=True)) < NOTICED:
         return ""
     dram = p.full_load.dram + q.full_load.dram
     l2 = p.full_load.l2 + q.full_load.l2
     return "dram" if dram >= max(l2, FELT_LOAD) else "l2" if l2 >= FELT_LOAD else "SM"
 
 
-def _over_alone(paces: Sequence[_Pace]) -> Slowdown:
-    """Time at the load of both over time alone on the whole GPU."""
-    dram, l2 = fsum(pace.dram for pace in paces), fsum(pace.l2 for pace in paces)
-    served = [pace.served(dram, l2) for pace in paces]
-    factors = []
-    for pace, own, others in zip(paces, served, served[::-1], strict=True):
+def _both(p: _Pace, q: _Pace) -> tuple[_Beside, _Beside]:
+    """Each beside the other."""
+    dram, l2 = p.dram + q.dram, p.l2 + q.l2
+    served = [pace.served(dram, l2) for pace in (p, q)]
+    found = []
+    for pace, own, others in zip((p, q), served, served[::-1], strict=True):
         alone = _alone(pace.model, pace.model.sm_count)
-        waiting = wait_slowdown(others[0], others[1], own[0], pace.model.wait)
-        time = max(pace.time(dram, l2), pace.time(pace.dram, pace.l2) * waiting)
-        factors.append(max(1.0, time / alone.time(alone.dram, alone.l2)))
-    return Slowdown(*factors)
+        alone_time = alone.time(alone.dram, alone.l2)
+        shared, apart = pace.time(dram, l2) / alone_time, pace.time(pace.dram, pace.l2) / alone_time
+        found.append(_Beside(shared, apart, *others, own[0]))
+    return found[0], found[1]

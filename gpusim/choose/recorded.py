@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from gpusim.choose.explain import overlaps
+from gpusim.choose.explain import LEAST_SLOWED, overlaps
 from gpusim.choose.interference import contended
 from gpusim.common.tables import grouped, picked, short_name
 from gpusim.model.kernel import KernelModel
@@ -44,7 +44,7 @@ class Overlapped:
     isolated_us: float | None  # its kind's time beside nobody; None: no launch of its kind ran so
     overlap_us: float  # how long others ran meanwhile
     beside: tuple[str, ...]  # names of the others, the longest beside it first
-    cause: str  # what it and the first of them contend for; empty: nothing that the model knows
+    cause: str  # what it and the first of them contend for; empty: it was not slowed, or nothing that the model knows
 
     @property
     def slowdown(self) -> float | None:
@@ -69,9 +69,10 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     for one, others in ((one, others) for one, others in zip(ordered, beside, strict=True) if others):
         longest = max(others, key=lambda kind: others[kind])
         pair = models.get(one.kind), models.get(longest)
-        cause = "" if pair[0] is None or pair[1] is None else contended(session.gpu, pair[0], pair[1])
         names = tuple(dict.fromkeys(short_name(kind[0]) for kind in sorted(others, key=lambda kind: -others[kind])))
         isolated = median(same.took_us for same in alone[one.kind]) if one.kind in alone else None
+        slowed = isolated is None or one.took_us >= LEAST_SLOWED * isolated
+        cause = contended(session.gpu, pair[0], pair[1]) if slowed and pair[0] and pair[1] else ""
         found.append(Overlapped(one, isolated, min(one.took_us, sum(others.values())), names, cause))
     return found
 

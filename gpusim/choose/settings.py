@@ -18,7 +18,7 @@ from gpusim.trace.format import Trace
 Mechanism = Literal["in turn", "streams", "priority", "SM split", "MPS", "MIG", "time slices"]
 MPS_STEP_PERCENT = 10
 MOST_SPLITS = 120  # of three programs and more, whose splits are in coarser steps
-MIG_PROFILE_IDS = {"1g": 19, "2g": 14, "3g": 9, "4g": 5, "7g": 0}  # of nvidia-smi mig -lgip, A100 and later [M]
+LEAST_MPS_CAPABILITY = 7  # of which MPS limits clients (NVIDIA's MPS guide: Volta and later) [V]
 HIGHEST_PRIORITY = 1  # of two that CUDA streams need to tell programs apart
 
 
@@ -78,14 +78,39 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
         least, multiple = green_sizes(gpu)
         step = _coarse(gpu.sm_count, several, multiple)
         found += [_split(programs, counts) for counts in divisions(gpu.sm_count, several, least, step)]
-    step = _coarse(100, several, MPS_STEP_PERCENT)  # without limits processes under MPS share as streams do
-    found += [_mps(programs, percents) for percents in divisions(100, several, step, step)]
+    if _limits_clients(gpu):
+        step = _coarse(100, several, MPS_STEP_PERCENT)  # without limits processes under MPS share as streams do
+        found += [_mps(programs, percents) for percents in divisions(100, several, step, step)]
     with suppress(InputError):  # nor MIG
-        found += [_mig(programs, profiles) for profiles in _instances(mig_profiles(gpu), several)]
+        known = mig_profiles(gpu)
+        found += [_mig(programs, profiles, known) for profiles in _instances(known, several)]
     found.append(
         Setting("time slices", "processes without MPS", "time-slicing:by=program", ("a process each, without MPS",))
     )
     return found
+
+
+def granted(gpu: GPU) -> dict[str, str]:
+    """What a GPU grants to programs that share it, in words, by the mechanism."""
+    found = {}
+    with suppress(InputError):
+        least, multiple = green_sizes(gpu)
+        steps = f", in steps of {multiple}" if multiple > 1 else ""
+        found["green contexts"] = f"{least} SMs or more{steps}; the last has the rest"
+    if _limits_clients(gpu):
+        found["MPS"] = "active-thread percentages of each client"
+    with suppress(InputError):
+        parts = (
+            f"{name}: {one.sms} SMs, {one.eighths}/8 of L2 and DRAM, id {one.id}"
+            for name, one in mig_profiles(gpu).items()
+        )
+        found["MIG"] = "; ".join(parts)
+    return found
+
+
+def _limits_clients(gpu: GPU) -> bool:
+    """Whether MPS can limit the threads of a process."""
+    return int(gpu.compute_capability.split(".")[0]) >= LEAST_MPS_CAPABILITY
 
 
 def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
@@ -96,11 +121,11 @@ def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
     paste = [
         f"green contexts: cuDevSmResourceSplitByCount with nbGroups 1 and {split}; the remaining {rest} for {last}",
         f"torch.cuda.green_contexts.GreenContext.create(num_sms={counts[0]}) for {programs[0]}",
-        f"torch.cuda.ExternalStream on the driver's context for {last}: GreenContext.create takes the first SMs again",
+        f"torch.cuda.ExternalStream on the driver's context for {last}: a second create takes the first SMs again",
     ]
     if len(programs) == 2:
-        divisions = f"sm_group_num: 3, manual_divisions: [[{counts[0]}, {rest}, 0]]"
-        paste.append(f"SGLang --enable-pdmux --pdmux-config-path FILE, {programs[0]} as prefill: {divisions}")
+        divisions = f"{{sm_group_num: 3, manual_divisions: [[{counts[0]}, {rest}, 0]]}}"  # YAML
+        paste.append(f"SGLang --enable-pdmux --pdmux-config-path FILE, {programs[0]} as prefill; in FILE: {divisions}")
     return Setting("SM split", f"{text} SMs", f"green-context:by=program,sms={text}", tuple(paste), parts=counts)
 
 
@@ -120,16 +145,23 @@ def _coarse(whole: int, parts: int, step: int) -> int:
 
 def _mps(programs: Sequence[str], percents: tuple[int, ...]) -> Setting:
     text = "+".join(map(str, percents))
-    paste = tuple(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={n} for {p}" for p, n in zip(programs, percents, strict=True))
+    limits = (f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={n} for {p}" for p, n in zip(programs, percents, strict=True))
+    paste = ("nvidia-cuda-mps-control -d, then start each program in an environment of its own:", *limits)
     return Setting("MPS", f"{text} %", f"mps:by=program,percent={text}", paste)
 
 
-def _mig(programs: Sequence[str], profiles: tuple[str, ...]) -> Setting:
+def _mig(programs: Sequence[str], profiles: tuple[str, ...], known: Mapping[str, Profile]) -> Setting:
     text = "+".join(profiles)
-    ids = ",".join(str(MIG_PROFILE_IDS[name]) for name in profiles)
+    pinned = sorted(
+        (known[name] for name in profiles), key=lambda one: len(one.starts)
+    )  # those with fewest places first
+    ids = ",".join(str(one.id) for one in pinned)
     paste = (
-        f"nvidia-smi mig -cgi {ids} -C  # ids of the manual, checked on no GPU: compare nvidia-smi mig -lgip",
-        *(f"{name}: instance {p}" for p, name in zip(profiles, programs, strict=True)),
+        f"nvidia-smi -mig 1, then nvidia-smi mig -cgi {ids} -C  # compare the ids with nvidia-smi mig -lgip",
+        *(
+            f"CUDA_VISIBLE_DEVICES=MIG-… of the {p} instance (nvidia-smi -L) for {name}"
+            for p, name in zip(profiles, programs, strict=True)
+        ),
     )
     return Setting("MIG", text, f"mig:by=program,slices={text}", paste)
 

@@ -116,6 +116,8 @@ def _explain_profile(args: argparse.Namespace) -> None:
 
 
 def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlapped]) -> None:
+    from gpusim.choose.explain import LEAST_SLOWED
+
     known = [one for one in found if one.isolated_us is not None]
     extra = fsum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
@@ -132,6 +134,8 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
         slowed = [one.slowdown for one in of if one.slowdown is not None]
         causes = [one.cause for one in of if one.cause]
+        if slowed and fsum(slowed) / len(slowed) < LEAST_SLOWED:
+            causes = []  # some were slowed, and not all of them together
         most = max(causes, key=lambda cause: (causes.count(cause), cause), default="")
         rows.append(
             (
@@ -152,7 +156,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
 
 
 def _print(found: Explanation) -> None:
-    from gpusim.choose.explain import LEAST_SLOWED
+    from gpusim.choose.explain import LEAST_SLOWED, in_shares
 
     slowed = [one for one in found.kernels if one.slowdown >= LEAST_SLOWED]
     print_line(
@@ -162,7 +166,7 @@ def _print(found: Explanation) -> None:
     )
     total = fsum(found.cost_us.values())
     if total > 0.0:
-        print_line(f"what it cost them, {number(total)} µs together: {_causes(found.cost_us, len(found.cost_us))}")
+        print_line(f"what it cost them, {number(total)} µs together: {in_shares(found.cost_us, len(found.cost_us))}")
     for line in _gains(found.makespan_us, found.arrangements):
         print_line(line)
     print()
@@ -177,7 +181,8 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
     from gpusim.choose.advise import TIE
 
     policy, us = next(iter(arrangements.items()))
-    lines = [f"no other arrangement is faster; the next, {policy}, takes {number(us)} µs"]
+    beyond = f" by more than {100 * TIE:.0f} %, which the model cannot tell apart" if us < makespan_us else ""
+    lines = [f"no other arrangement is faster{beyond}; the next, {policy}, takes {number(us)} µs"]
     if us < makespan_us * (1.0 - TIE):
         lines = [f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
     serial = arrangements.get("serial")
@@ -187,6 +192,8 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
 
 
 def _print_groups(title: str, groups: Sequence[Group]) -> None:
+    from gpusim.choose.explain import in_shares
+
     shown = groups[:MOST_ROWS]
     rows = [
         (
@@ -195,7 +202,7 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
             number(group.isolated_us),
             number(group.took_us),
             f"{group.slowdown:.2f}x",
-            _causes(group.by_us, SHOWN_CAUSES),
+            in_shares(group.by_us, SHOWN_CAUSES),
         )
         for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
     ]
@@ -203,12 +210,3 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
     columns += [Column("by", narrow="break")]
     print_table(columns, rows, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))
-
-
-def _causes(by_us: Mapping[str, float], most: int) -> str:
-    total = fsum(by_us.values())
-    if total <= 0.0:
-        return ""
-    return ", ".join(
-        f"{BOUND_TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in list(by_us.items())[:most]
-    )

@@ -103,6 +103,8 @@ def _values(gpu: gpusim.GPU) -> dict[str, Any]:
 
 
 def _print_whole(gpu: gpusim.GPU) -> None:
+    from gpusim.choose.settings import granted
+
     values = _values(gpu)
     print_line(f"{gpu.name}: {gpu.title}")
     parts = {part: values.pop(part) for part in PARTS}
@@ -111,6 +113,10 @@ def _print_whole(gpu: gpusim.GPU) -> None:
     values["host"] = [name for name, table in parts["host"].items() if table is not None] or None
     rows = [(name, _text(value), "no" if name in gpu.unverified else "") for name, value in values.items()]
     print_table([Column("value"), Column(gpu.name, narrow="break"), Column("verified")], rows)
+    if shares := granted(gpu):
+        print()
+        for mechanism, text in shares.items():
+            print_line(f"{mechanism}: {text}")
 
 
 def _text(value: Any) -> str:

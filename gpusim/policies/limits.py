@@ -195,29 +195,53 @@ class Mps(Parts):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A MIG profile: its SMs, its memory slices (eighths of L2 and DRAM), and the slices at which one may start."""
+    """A MIG profile.
+
+    Attributes:
+        sms: of an instance.
+        eighths: its memory slices, eighths of L2 and DRAM.
+        starts: slices at which an instance may start.
+        id: of ``nvidia-smi mig -cgi``.
+    """
 
     sms: int
     eighths: int
     starts: tuple[int, ...]
+    id: int
 
 
-def _profiles(one: int, two: int, three: int, four: int, seven: int) -> dict[str, Profile]:
+def _sevenths(one: int, two: int, three: int, four: int, seven: int) -> dict[str, Profile]:
+    """Profiles of a GPU of seven compute slices, by their SMs."""
     return {
-        "1g": Profile(one, 1, (0, 1, 2, 3, 4, 5, 6)),
-        "2g": Profile(two, 2, (0, 2, 4)),
-        "3g": Profile(three, 4, (0, 4)),
-        "4g": Profile(four, 4, (0,)),
-        "7g": Profile(seven, 8, (0,)),
+        "1g": Profile(one, 1, (0, 1, 2, 3, 4, 5, 6), 19),
+        "2g": Profile(two, 2, (0, 2, 4), 14),
+        "3g": Profile(three, 4, (0, 4), 9),
+        "4g": Profile(four, 4, (0,), 5),
+        "7g": Profile(seven, 8, (0,), 0),
     }
 
 
-# By compute capability and SMs of the GPU. SMs: nvidia-smi listings [V] (H200's 3g and 4g: reported by users of such
-# instances). Eighths of memory and L2: NVIDIA's MIG user guide, "Supported MIG Profiles" [V]. Starts: recalled [M].
+def _quarters(one: int, two: int, four: int) -> dict[str, Profile]:
+    """Profiles of a GPU of four compute slices, by their SMs."""
+    return {
+        "1g": Profile(one, 2, (0, 2, 4, 6), 14),
+        "2g": Profile(two, 4, (0, 4), 5),
+        "4g": Profile(four, 8, (0,), 0),
+    }
+
+
+# By compute capability and SMs of the GPU. SMs and ids: lists of ``nvidia-smi mig -lgip`` that users of the A30, A100,
+# H100, H200 (github.com/NVIDIA/mig-parted, issue 120), B200 (pull request 166) and RTX PRO 6000 published [V]; those of
+# the B200's 3g, 4g and 7g and of the RTX PRO 6000's 4g were not seen there: recalled [M]. Eighths of memory and L2:
+# NVIDIA's MIG user guide, "Supported MIG Profiles" [V]. Starts: lists of ``nvidia-smi mig -lgipp`` of the A100 and H100
+# [V]; of quarters they follow from the sizes [D].
 MIG_PROFILES = {
-    ("8.0", 108): _profiles(14, 28, 42, 56, 98),
-    ("9.0", 132): _profiles(16, 32, 60, 64, 132),
-    ("9.0", 114): _profiles(14, 30, 46, 62, 114),
+    ("8.0", 56): _quarters(14, 28, 56),
+    ("8.0", 108): _sevenths(14, 28, 42, 56, 98),
+    ("9.0", 114): _sevenths(14, 30, 46, 62, 114),
+    ("9.0", 132): _sevenths(16, 32, 60, 64, 132),
+    ("10.0", 148): _sevenths(18, 36, 70, 72, 148),
+    ("12.0", 188): _quarters(46, 94, 188),
 }
 
 
@@ -248,10 +272,8 @@ class Mig(Parts):
 
     def _chosen(self, profiles: dict[str, Profile], streams: Sequence[str]) -> list[str]:
         if self.slices is None:
-            for name, count in (("7g", 1), ("3g", 2), ("2g", 3)):
-                if len(streams) <= count:
-                    return [name] * len(streams)
-            return ["1g"] * min(len(streams), 7)
+            count = min(len(streams), max(len(one.starts) for one in profiles.values()))  # others wait
+            return [[name for name, one in profiles.items() if placeable([one] * count)][-1]] * count
 
         def known(text: str) -> str:
             if text not in profiles:
@@ -269,7 +291,9 @@ def mig_profiles(gpu: GPU) -> dict[str, Profile]:
     """The MIG profiles of a GPU, which has to have some."""
     profiles = MIG_PROFILES.get((gpu.compute_capability, gpu.sm_count))
     if profiles is None:
-        raise InputError(None, "policy mig", f"{gpu.name} has no MIG profiles", "an A100, H100 or H200")
+        raise InputError(
+            None, "policy mig", f"{gpu.name} has no MIG profiles", "an A30, A100, H100, H200, B200 or RTX PRO 6000"
+        )
     return profiles
 
 

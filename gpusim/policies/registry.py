@@ -9,7 +9,8 @@ import inspect
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -20,7 +21,7 @@ from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.files import MAX_SETTINGS_BYTES, is_file, read_bytes
 from gpusim.common.fingerprint import module_file
 from gpusim.common.numbers import finite_number, whole_number
-from gpusim.policies.checks import raised, shipped
+from gpusim.policies.checks import name_of, raised, shipped
 from gpusim.policies.interface import Parameter, Policy
 from gpusim.policies.tools.values import wrong
 
@@ -138,11 +139,46 @@ class Spec:
             raise wrong(name, raised("making it", error, self.policy), "other parameters") from error
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """A policy object, of which each replay has a copy."""
+
+    text: str  # its name and its parameters that are no default
+    policy: Policy
+
+    def make(self) -> Policy:
+        """A fresh policy, for one replay."""
+        return deepcopy(self.policy)
+
+
+def given(policy: Policy) -> Given:
+    """A policy object that no replay has used."""
+    known = [one for one in dataclasses.fields(policy) if one.init] if dataclasses.is_dataclass(policy) else []
+    values = {one.name: getattr(policy, one.name) for one in known}
+    changed = ",".join(f"{one.name}={values[one.name]}" for one in known if values[one.name] != one.default)
+    return Given(f"{name_of(policy)}:{changed}" if changed else name_of(policy), policy)
+
+
 def spec_of(text: str) -> Spec:
     """Read ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``."""
     name, parameters = split_name(text)
     policy = policy_class(name)
     return Spec(text, policy, _arguments(policy, name, parameters))
+
+
+def each_once(policies: Iterable[str | Policy]) -> list[Spec | Given]:
+    """Policies by their text or as objects, each once, in the order given.
+
+    Raises:
+        InputError: as `spec_of`; or two different objects of one name and the same parameters.
+    """
+    found: dict[str, Spec | Given] = {}
+    for policy in policies:
+        one = spec_of(policy) if isinstance(policy, str) else given(policy)
+        known = found.setdefault(one.text, one)
+        if isinstance(known, Given) and isinstance(one, Given) and vars(known.policy) != vars(one.policy):
+            raise InputError(None, "policies", f"has two of the name {quote(one.text)}", "a name of its own for each")
+    return list(found.values())
 
 
 def policy_from(text: str) -> Policy:

@@ -1,0 +1,120 @@
+"""How much of their code the kernels of a program have lost that runs again and again beside another, on the mean."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from operator import itemgetter
+from typing import NamedTuple
+
+from gpusim.common.tables import grouped
+from gpusim.hardware.gpu import GPU
+from gpusim.model.kernel import KernelModel
+from gpusim.model.memory import lost_share
+
+MOST_RETURNS = 8  # that stand for all of a kind
+
+
+class Return(NamedTuple):
+    """Kernels that come again.
+
+    Attributes:
+        share: of the time in which the kernels of their kind wait for code, 0 to 1.
+        moved: by DRAM for other kernels of the program since they came last, relative to what L2 keeps.
+        us: since then, the program isolated.
+    """
+
+    share: float
+    moved: float
+    us: float
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of a program that runs again and again.
+
+    Attributes:
+        names: how often it runs each kernel in a pass.
+        moved: by DRAM in a pass, relative to what L2 keeps.
+        us: an isolated pass.
+    """
+
+    names: Mapping[str, int]
+    moved: float
+    us: float
+
+    def beside(self, other: Code) -> Beside:
+        """What another program does meanwhile."""
+        kernels = sum(count for name, count in other.names.items() if name not in self.names)
+        return Beside(kernels / other.us, other.moved / other.us)
+
+
+class Beside(NamedTuple):
+    """What another program does while one runs.
+
+    Attributes:
+        kernels: that the program lacks, per us of the other program isolated.
+        moved: by DRAM, relative to what L2 keeps, per us of it.
+    """
+
+    kernels: float
+    moved: float
+
+    def lost(self, returns: Sequence[Return], pace: float) -> float:
+        """Mean share of their code that some kernels have lost, 0 to 1.
+
+        Args:
+            returns: of the kernels.
+            pace: progress of the other program over that of theirs, each relative to its isolated run.
+        """
+        kernels, moved = self.kernels * pace, self.moved * pace
+        return sum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
+
+
+def code_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> Code:
+    """The code of the kernels of a program whose isolated pass takes some time."""
+    return Code(Counter(model.name for model in models), fsum(moved(model, gpu) for model in models), us)
+
+
+def moved(model: KernelModel, gpu: GPU) -> float:
+    """What DRAM moves for a kernel, relative to what L2 keeps while others are touched."""
+    kept_us = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes) / gpu.model.dram_sustained_gb_per_s / 1e3
+    return model.blocks * model.dram_share_us / kept_us
+
+
+def returns_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> list[tuple[float, float, bool]]:
+    """Of each kernel of a pass, how it comes again: `Return.moved`, `Return.us`, and after another of the program."""
+    each = [moved(model, gpu) for model in models]
+    scale = us / fsum(model.solo_us for model in models)
+    last: dict[str, tuple[int, float, float]] = {}  # position, moved until it ended, and when it started
+    found, done, now = [], 0.0, 0.0
+    for at, (model, its) in enumerate(zip([*models, *models], [*each, *each], strict=True)):
+        if at >= len(models):  # the second pass
+            came, before, since = last[model.name]
+            found.append((done - before, now - since, at - came > 1))
+        done += its
+        last[model.name] = at, done, now
+        now += model.solo_us * scale
+    return found
+
+
+def few(returns: Iterable[Return]) -> tuple[Return, ...]:
+    """At most `MOST_RETURNS` that stand for all: neighbours in time become their mean."""
+    known = sorted(returns, key=lambda one: (one.us, one.moved))
+    each, bins, so_far = fsum(one.share for one in known) / MOST_RETURNS, list[int](), 0.0
+    for one in known:
+        bins.append(int(so_far / each))
+        so_far += one.share
+    together = grouped(zip(bins, known, strict=True), itemgetter(0)).values()
+    return tuple(_mean([one for _, one in of]) for of in together)
+
+
+def _mean(several: Sequence[Return]) -> Return:
+    share = fsum(one.share for one in several)
+    return Return(
+        share,
+        fsum(one.share * one.moved for one in several) / share,
+        fsum(one.share * one.us for one in several) / share,
+    )
