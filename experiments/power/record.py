@@ -11,6 +11,7 @@ import ctypes
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -116,10 +117,11 @@ def recorded(gpu: Gpu, torch: Any) -> Iterator[str]:
     """The lines of power.csv."""
     sensors, call, others = Sensors(), product(torch), loads(torch)
     yield "gpu,load,sms,beside,us,mhz,watts,calls\n"
-    whole = gpu.queue()
+    whole, nothing = gpu.queue(), others["nothing"]
     for name, load in {"product": call, "fp32_product": others["fp32_product"], "copy": others["copy"]}.items():
         time.sleep(PAUSE_S)
-        yield f"{gpu.name},{name},{gpu.sm_count},nothing,{measured(torch, sensors, load, whole, others['nothing'], None)}\n"
+        line = measured(torch, sensors, load, whole, nothing, None)
+        yield f"{gpu.name},{name},{gpu.sm_count},nothing,{line}\n"
     for sms in PARTS:
         first, second = gpu.split(sms)
         for name, load in others.items():
@@ -142,7 +144,7 @@ def bursts(gpu: Gpu, torch: Any) -> Iterator[str]:
             call()
             mark.record()
         torch.cuda.synchronize()
-    for number, (start, stop) in enumerate(zip(marks, marks[1:], strict=False)):
+    for number, (start, stop) in enumerate(pairwise(marks)):
         yield f"{gpu.name},{number},{marks[0].elapsed_time(start) * 1e3:.0f},{start.elapsed_time(stop) * 1e3:.1f}\n"
 
 
