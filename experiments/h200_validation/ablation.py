@@ -62,14 +62,15 @@ def ablation() -> None:
 
 def _scored(kind: str, variants: Sequence[Variant], sets: Sequence[MeasuredSet]) -> Iterator[dict[str, object]]:
     samples = [Sample(one, one.source.wanted(one.every)) for one in sets]
-    trials = {one: Trial(one.name, tuple(s for s in samples if s.of.takes(one))) for one in variants}
-    found = kept(f"ablation-{kind}", list(trials.values()), identity, answer)
-    rows = {
-        variant: {sample.of: rows_of(of) for sample, of in zip(trial.samples, answers, strict=True)}
-        for (variant, trial), answers in zip(trials.items(), found, strict=True)
-    }
-    for variant in variants:
-        yield from lines_of(variant, kind, rows[MODEL] | rows[variant], rows[MODEL])
+    trials = [Trial(one.name, tuple(s for s in samples if s.of.takes(one))) for one in variants]
+    found = kept(f"ablation-{kind}", trials, identity, answer)
+    rows = [
+        {sample.of: rows_of(of) for sample, of in zip(trial.samples, answers, strict=True)}
+        for trial, answers in zip(trials, found, strict=True)
+    ]
+    own = rows[variants.index(MODEL)]
+    for variant, mine in zip(variants, rows, strict=True):
+        yield from lines_of(variant, kind, own | mine, own)
 
 
 def rows_of(answers: Iterable[Sequence[Any]]) -> list[Scored]:
@@ -179,9 +180,9 @@ def _summed(named: Iterable[Named], key: Callable[[Named], str]) -> dict[str, Sc
 
 
 def _line(variant: Variant, kind: str, of: str, experiment: str, score: Score) -> dict[str, object]:
-    low, high = interval(score.differences)
+    low, high = interval(score.differences) or (None, None)
     regret = score.regret_percent if experiment != EVERY else None
-    regret_low, regret_high = (None, None) if regret is None else interval(score.regrets or {})
+    regret_low, regret_high = interval(score.regrets or {}) or (None, None) if regret is not None else (None, None)
     return {
         "variant": variant.name,
         "kind": kind,

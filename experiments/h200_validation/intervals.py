@@ -13,6 +13,7 @@ from gpusim.lab.scores import Scored, residency_ratios
 
 DRAWS = 2000
 SEED = 7
+FEWEST = 3  # ops, pairs, modules or models to draw from, under which draws say nothing
 PERCENTILES = (2.5, 97.5)
 
 Differences = Mapping[str, Sequence[float]]  # by what is drawn, one each row, in percentage points
@@ -36,10 +37,12 @@ def regret_differences(rows: Sequence[Scored], known: Sequence[Scored]) -> Diffe
     return {pair: [100.0 * (_regret(mine) - _regret(others))] for pair, (mine, others) in pairs.items()}
 
 
-def interval(differences: Differences) -> tuple[float, float]:
-    """From and to where the mean difference over rows lies in 95 of 100 draws of ops, pairs or modules."""
+def interval(differences: Differences) -> tuple[float, float] | None:
+    """Ends of where the mean difference over rows lies in 95 of 100 draws; None if there is too little to draw from."""
     if not any(map(any, differences.values())):
         return 0.0, 0.0
+    if len(differences) < FEWEST:
+        return None
     sums = np.array([sum(of) for of in differences.values()])
     counts = np.array([len(of) for of in differences.values()])
     drawn = np.random.default_rng(SEED).integers(len(sums), size=(DRAWS, len(sums)))

@@ -34,7 +34,7 @@ SHORT = {  # titles of columns
     "quota_b": "one SM, second",
     "modules_serial": "one stream",
     "modules_streams": "branches",
-    "matrix_same": "same SMs",
+    "matrix_same": "microbenchmarks, same SMs",
     "matrix_disjoint": "disjoint SMs",
 }
 TARGETS = {  # MAPE in percent that the project set out to reach on these rows
@@ -51,7 +51,7 @@ LITTLE = 0.1  # percentage points, below which a mechanism gains next to nothing
 BOLD = 0.1  # of the model's own score, by which a variant's is off that is set in bold
 INTERVALS = (
     "In brackets: the paired interval of 95 % of the difference to the model, in points, by a bootstrap over ops, "
-    "pairs or modules with all their rows. ≈: it includes 0. "
+    "pairs, modules or models with all their rows; none where there are fewer than three. ≈: it includes 0. "
 )
 READ_AS = "Bold: off by more than a tenth of the model's own. ·: as the model."
 
@@ -215,7 +215,7 @@ def idle_sentences(by: Mapping[str, Mapping[str, Line]]) -> list[str]:
     unsure = [variant for variant, of in worse.items() if of and not any(map(_surely_worse, of))]
     return [
         f"Without one of these no experiment of any set is worse by {LITTLE:g} points or more: {_listed(idle)}.",
-        f"Without one of these some are, but every such interval includes 0: {_listed(unsure)}.",
+        f"Without one of these some are, but none for sure: {_listed(unsure)}.",
     ]
 
 
