@@ -201,7 +201,7 @@ def test_variants_that_cost_next_to_nothing_are_listed() -> None:
         "one row": {"green": _line("4", "0", "0"), "streams": _line("3.2")},
     }
     idle, unsure = tables.idle_sentences(by)
-    assert idle == "Without one of these no experiment of any set is worse by 0.1 points or more: `idle`."
+    assert idle.startswith("Without one of these no column") and idle.endswith("worse by 0.1 points or more: `idle`.")
     assert unsure == "Without one of these some are, but none for sure: `perhaps`, `one row`."
     assert "none" in tables.idle_sentences({"model": by["model"]})[0]
 

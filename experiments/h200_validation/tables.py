@@ -175,7 +175,8 @@ def ablation_table(kind: str) -> str:
         cells = [_beside(of, by["model"], name) for name in shown]
         regret = _beside(of, by["model"], "green", "regret_")
         rows.append((f"`{variant}`", next(iter(of.values()))["title"], *cells, regret))
-    idle = idle_sentences(_by_variant(lines)) if kind == "off" else []
+    columns = _by_variant(line for line in lines if EVERY in (line["set"], line["experiment"]))
+    idle = idle_sentences(columns) if kind == "off" else []
     return "\n\n".join([*age_of("--ablation", lines), markdown(titles, rows, left=2), INTERVALS + READ_AS, *idle])
 
 
@@ -204,7 +205,7 @@ def _by_variant(lines: Iterable[Line], *columns: str) -> dict[str, dict[str, Lin
 
 
 def idle_sentences(by: Mapping[str, Mapping[str, Line]]) -> list[str]:
-    """Say which variants cost next to nothing, and which nothing for sure; by variant and what is scored."""
+    """Say which variants cost next to nothing, and which nothing for sure; lines by variant and column."""
     known = by["model"]
     worse = {
         variant: [line for name, line in of.items() if max(_gains(line, known[name])) >= LITTLE]
@@ -214,7 +215,8 @@ def idle_sentences(by: Mapping[str, Mapping[str, Line]]) -> list[str]:
     idle = [variant for variant, of in worse.items() if not of]
     unsure = [variant for variant, of in worse.items() if of and not any(map(_surely_worse, of))]
     return [
-        f"Without one of these no experiment of any set is worse by {LITTLE:g} points or more: {_listed(idle)}.",
+        f"Without one of these no column, of sets or of kinds of measurements, is worse by {LITTLE:g} points or more: "
+        f"{_listed(idle)}.",
         f"Without one of these some are, but none for sure: {_listed(unsure)}.",
     ]
 
