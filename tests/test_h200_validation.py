@@ -363,7 +363,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-gaps": TOGETHER,
     "no-start-bound": TOGETHER,
     "no-sm-starts": ("transformer models, h100-sxm", "transformer_prefill|4|transformer_prefill|4|96|36"),
-    "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|a"),
+    "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
 }
 EVERY_PATCH = """
 import json, os, sys
