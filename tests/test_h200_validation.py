@@ -335,10 +335,6 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
         "green",
         "googlenet/4e.pool_proj/bwd_filter/ALGO_0/FMA|6|googlenet/4e.5x5_reduce/bwd_data/ALGO_0/FMA|10|80|52",
     ),
-    "one-library-stream": (
-        "streams",
-        "googlenet/3a.1x1/bwd_filter/FFT/FMA|5|googlenet/4d.3x3_reduce/fwd/IMPLICIT_PRECOMP_GEMM/TF32|27",
-    ),
     "no-hidden-waits": (
         "quota",
         "googlenet/4e.3x3_reduce/fwd/IMPLICIT_GEMM/FMA|6|li2016/Conv4/fwd/IMPLICIT_PRECOMP_GEMM/FMA|8",
@@ -359,6 +355,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-totals": ("resource_matrix, h200", "alu4/4|fma1/8|same"),
     "no-late-slowdown": ("resource_matrix, h200", "l2_write/4|fma1/1|same"),
     "counted-clusters": ("small, h200", "googlenet16/3a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
+    "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
     "no-lost-code": TOGETHER,
     "no-gaps": TOGETHER,
     "no-start-bound": TOGETHER,
