@@ -158,11 +158,11 @@ def lines_of(
     rows: Mapping[MeasuredSet, Sequence[Scored]],
     own: Mapping[MeasuredSet, Sequence[Scored]],
 ) -> list[dict[str, object]]:
-    """Lines of a variant: each experiment of each set, all of each set, and each experiment of all sets."""
+    """Lines of a variant: each experiment of each set that differs, all of each set, and each experiment of all."""
     by = {of: scores(mine, own[of]) for of, mine in rows.items()}
     named = [(of.title, name, score) for of, found in by.items() for name, score in found.items()]
     everything = [
-        *named,
+        *(line for line in named if variant == MODEL or any(map(any, line[2].differences.values()))),
         *((name, EVERY, score) for name, score in _summed(named, lambda line: line[0]).items()),
         *((EVERY, name, score) for name, score in _summed(named, lambda line: line[1]).items()),
     ]

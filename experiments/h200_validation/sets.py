@@ -292,7 +292,7 @@ def _models(name: str, case: ModelCase, every: int) -> MeasuredSet:
 
 
 def _matrix(gpu: str) -> MeasuredSet:
-    return MeasuredSet("resource_matrix", gpu, gpu, Microbenchmarks(str(MATRICES / gpu), gpu), 61, BENCHMARKS)
+    return MeasuredSet("resource_matrix", gpu, gpu, Microbenchmarks(str(MATRICES / gpu), gpu), 23, BENCHMARKS)
 
 
 _OF_H100 = QUOTED[OTHER_GPU, OTHER_GPU]
