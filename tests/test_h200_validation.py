@@ -353,7 +353,6 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-other-pipes": ("resource_matrix, h200", "half1/4|fp64_1/1|same"),
     "no-uncounted-pipe": ("resource_matrix, h200", "barrier/8|barrier/8|same"),
     "no-totals": ("resource_matrix, h200", "alu4/4|fma1/8|same"),
-    "no-late-slowdown": ("resource_matrix, h200", "l2_write/4|fma1/1|same"),
     "counted-clusters": ("small, h200", "googlenet16/3a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
     "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
     "no-lost-code": TOGETHER,

@@ -511,11 +511,6 @@ def no_start_bound() -> None:
     put(fit, "START_BOUND", math.inf)
 
 
-def no_late_slowdown() -> None:
-    """Kernels of one wave may ask memory for just what they were served in the recording."""
-    put(kernel_model, "LATE_SLOWDOWN", 1.0)
-
-
 def one_stream_of_a_library() -> None:
     """Kernels on streams of a library itself run one after the other."""
     known = validate._convolution

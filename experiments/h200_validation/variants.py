@@ -165,8 +165,6 @@ ABLATION = (
     Variant("no-start-bound", "no recording is taken to have been bound by the starts of its blocks",
             patch=patches.no_start_bound),
     Variant("no-sm-starts", "one SM starts as many blocks as the device", {"sm_block_starts_per_us": UNLIMITED}),
-    Variant("no-late-slowdown", "kernels of one wave ask memory for just what they were served",
-            patch=patches.no_late_slowdown),
     Variant("one-library-stream", "kernels on streams of a library itself run one after the other",
             patch=patches.one_stream_of_a_library, on=CALLS_ONLY),
 )  # fmt: skip

@@ -11,8 +11,6 @@ from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.trace.fields import MAX_BLOCK_LENGTHS
 
-LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
-
 
 @dataclass(frozen=True, slots=True)
 class KernelModel:
@@ -147,7 +145,7 @@ class KernelModel:
         """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
         pace = self.full_pace
         if self.demand.one_wave:
-            pace = LATE_SLOWDOWN * self._on_all_sms(self._most_pace)
+            pace = self._on_all_sms(self._most_pace)
         return self.unit_us * memory_slowdown(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
     def slowdown(self, dram: float, l2: float, cycle: float) -> float:
