@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.h200_validation import crossval, intervals, patches, run, tables, variants
+from experiments.h200_validation import ablation, crossval, intervals, patches, run, sets, tables, variants
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
@@ -56,10 +57,40 @@ def test_variants_replace_constants_that_exist() -> None:
 
 def test_the_sample_keeps_every_so_many_th_op() -> None:
     wanted = [Condition("sm_curve", f"op{i}|{sms}", ((f"op{i}",),), sms=(sms,)) for i in range(13) for sms in (8, 16)]
-    stride = run.STRIDES["sm_curve"]
-    kept = {condition.key.split("|")[0] for condition in run.sample(wanted)}
-    assert kept == {f"op{i}" for i in range(0, 13, stride)}
-    assert len(run.sample(wanted)) == 2 * len(kept)
+    finer = sets.FINER["sm_curve"]
+    kept = {condition.key.split("|")[0] for condition in sets.sample(wanted, 5 * finer)}
+    assert kept == {"op0", "op5", "op10"}
+    assert len(sets.sample(wanted, 5 * finer)) == 2 * len(kept)
+    assert sets.sample(wanted, 1) == wanted
+
+
+def test_sets_at_hand_have_something_to_predict(monkeypatch: pytest.MonkeyPatch) -> None:
+    titles = [one.title for one in sets.SETS]
+    assert len(set(titles)) == len(titles)
+    for one in sets.at_hand():
+        if one.name in ("small", "transformer", "transformer models", "resource_matrix"):  # quick to read, and at hand
+            assert one.source.files() and len(set(map(str, one.source.wanted(one.every)))) > 5
+    missing = replace(sets.SETS[0], source=sets.Calls(validate.Case("none", "h200")))
+    monkeypatch.setattr(sets, "SETS", (missing, sets.SETS[1]))
+    assert sets.at_hand() == (sets.SETS[1],)
+
+
+def test_what_a_variant_cannot_change_is_not_predicted() -> None:
+    of = {one.kind: one for one in sets.SETS}
+    assert set(of) == {variants.CALLS_ONLY, variants.MODELS_ONLY, sets.BENCHMARKS}
+    assert all(one.takes(variants.MODEL) for one in of.values())
+    only = {kind: [name for name, one in variants.VARIANTS.items() if not of[kind].takes(one)] for kind in of}
+    assert "no-gaps" in only[variants.CALLS_ONLY] and "never-cold" in only[variants.MODELS_ONLY]
+    assert not only[sets.BENCHMARKS]
+
+
+def test_constants_are_replaced_on_both_gpus() -> None:
+    """Whoever was recorded elsewhere is predicted with the constants of a variant on either GPU."""
+    source = next(one.source for one in sets.SETS if one.name == "h100" and one.recorded_on == "h200")
+    assert isinstance(source, sets.Calls)
+    dataset = source._dataset({"block_jitter": 0.0})
+    assert dataset.gpu.model.block_jitter == dataset.recordings.gpu.model.block_jitter == 0.0
+    assert (dataset.gpu.name, dataset.recordings.gpu.name) == ("h100-sxm", "h200")
 
 
 def test_parts_hold_every_condition_once() -> None:
@@ -121,6 +152,8 @@ def test_intervals_of_paired_differences() -> None:
     assert 1.0 < low < 2.45 < high < 4.0  # percentage points, about a mean of 2.45
     one_off = rows({f"op{i}": 0.5 if i == 7 else 0.01 * (i % 3) for i in range(30)})
     differences = intervals.error_differences(one_off, known)
+    few = dict(list(differences.items())[6:8])
+    assert intervals.interval(few) is None  # of two ops nothing can be said
     low, high = intervals.interval(differences)
     assert low == 0.0 < high and len(differences) == 30
     assert intervals.interval(differences) == (low, high)
@@ -162,12 +195,15 @@ def test_differences_that_may_be_none_are_marked() -> None:
 def test_variants_that_cost_next_to_nothing_are_listed() -> None:
     by = {
         "model": {"green": _line("4"), "streams": _line("3")},
-        "idle": {"green": _line("4.05"), "streams": _line("2")},
-        "not": {"green": _line("4.05"), "streams": _line("3.2")},
+        "idle": {"green": _line("4.05", "-0.1", "0.2"), "streams": _line("2", "-2", "-1")},
+        "perhaps": {"green": _line("4.05", "-0.1", "0.2"), "streams": _line("3.2", "-0.1", "0.5")},
+        "sure": {"green": _line("4.05", "-0.1", "0.2"), "streams": _line("3.2", "0.1", "0.5")},
+        "one row": {"green": _line("4", "0", "0"), "streams": _line("3.2")},
     }
-    assert tables.idle_sentence(by) == "Without one of these no column is worse by 0.1 points or more: `idle`."
-    del by["idle"]
-    assert "none" in tables.idle_sentence(by)
+    idle, unsure = tables.idle_sentences(by)
+    assert idle.startswith("Without one of these no column") and idle.endswith("worse by 0.1 points or more: `idle`.")
+    assert unsure == "Without one of these some are, but none for sure: `perhaps`, `one row`."
+    assert "none" in tables.idle_sentences({"model": by["model"]})[0]
 
 
 def test_tables_of_another_model_say_so() -> None:
@@ -180,12 +216,58 @@ def test_tables_of_another_model_say_so() -> None:
 
 
 def test_lines_of_the_ablation() -> None:
-    rows = [Scored("green", f"a|1|b|1|{sms}|{132 - sms}", 1.1, 1.0 + sms, 1.0) for sms in (8, 16)]
-    own = [Scored("green", row.key, row.measured_ms, row.measured_ms, 1.0) for row in rows]
-    (line,) = run.variant_lines(variants.DESIGNS[0], rows, own, {})
-    assert line["kind"] == "design" and line["model"] == variants.present_model()
-    assert line["low_points"] == pytest.approx(line["mape_percent"]) == line["high_points"]
-    assert (line["regret_low_points"], line["regret_high_points"]) == (0.0, 0.0)
+    """Lines of each experiment of each set, of each set and of each experiment; what is in two sets counts in both."""
+    rows, own = {}, {}
+    for of, error in zip(sets.SETS[:2], (0.1, 0.4), strict=True):
+        green = [
+            Scored("green", f"a|1|b|{pair}|{sms}|{132 - sms}", (1.0 + error) * (1.0 + sms), 1.0 + sms, 1.0)
+            for pair in range(3)
+            for sms in (8, 16)
+        ]
+        curve = [Scored("sm_curve", f"op{i}|8", 1.0 + error, 1.0, 1.0) for i in range(2)]
+        rows[of] = [*green, *curve]
+        own[of] = [Scored(row.experiment, row.key, row.measured_ms, row.measured_ms, 1.0) for row in rows[of]]
+    found = ablation.lines_of(variants.DESIGNS[0], "design", rows, own)
+    lines = {(line["set"], line["experiment"]): line for line in found}
+    one, other = (of.title for of in rows)
+    assert set(lines) == {
+        *((of, experiment) for of in (one, other, tables.EVERY) for experiment in ("green", "sm_curve")),
+        *((of, tables.EVERY) for of in (one, other)),
+    }
+    assert lines[one, "green"]["kind"] == "design" and lines[one, "green"]["model"] == variants.present_model()
+    assert lines[one, "green"]["low_points"] == pytest.approx(10.0) == lines[one, "green"]["high_points"]
+    assert (lines[one, "green"]["regret_low_points"], lines[one, "green"]["regret_high_points"]) == (0.0, 0.0)
+    assert lines[one, tables.EVERY]["points"] == 8 and lines[one, tables.EVERY]["regret_percent"] is None
+    together = lines[tables.EVERY, "green"]
+    assert together["points"] == 12 and together["mape_percent"] == pytest.approx(25.0)
+    assert together["low_points"] == pytest.approx(25.0)  # a pair is drawn with its rows in both sets
+    assert lines[tables.EVERY, "sm_curve"]["low_points"] is None  # two ops are too few
+
+
+def test_what_is_drawn_together() -> None:
+    keys = {
+        ("sm_curve", "op|8"): "op",
+        ("sm_curve", "x|4|y|5|32|100|b"): "y",
+        ("isolated", "x|4|y|5|a"): "x",
+        ("matrix_same", "fma1/1|fma4/4|first"): "fma1/1",
+        ("green", "x|4|y|5|32|100"): "x|4|y|5",
+        ("modules_streams", "3a|fastest"): "3a",
+    }
+    for (experiment, key), drawn in keys.items():
+        assert intervals.drawn_as(Scored(experiment, key, 1.0, 1.0, 1.0)) == drawn
+
+
+def test_a_trial_is_known_by_all_that_can_change_it() -> None:
+    of = next(one for one in sets.SETS if one.name == "small")
+    wanted = of.source.wanted(of.every)
+    trials = [
+        ablation.Trial("model", (ablation.Sample(of, wanted),)),
+        ablation.Trial("no-sharing", (ablation.Sample(of, wanted),)),
+        ablation.Trial("model", (ablation.Sample(of, wanted[:1]),)),
+        ablation.Trial("model", (ablation.Sample(of, wanted),) * 2),
+    ]
+    assert len({ablation.identity(trial) for trial in trials}) == len(trials)
+    assert ablation.identity(trials[0]) == ablation.identity(ablation.Trial("model", (ablation.Sample(of, wanted),)))
 
 
 @pytest.fixture
@@ -245,6 +327,14 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
         "googlenet/4e.5x5_reduce/bwd_filter/ALGO_0/FMA|15|googlenet/3a.5x5/bwd_filter/WINOGRAD_NONFUSED/FMA|9|16|116",
     ),
     "no-l2-atomics": ("quota", "googlenet/4c.3x3/fwd/IMPLICIT_GEMM/FMA|1|googlenet/4e.3x3/bwd_filter/ALGO_0/FMA|12"),
+    "no-reading-ahead": ("sm_curve", "googlenet/3b.5x5_reduce/fwd/IMPLICIT_PRECOMP_GEMM/FMA|8"),
+    "no-block-ends": ("sm_curve", "googlenet/4b.5x5/fwd/WINOGRAD_NONFUSED/FMA|8"),
+    "all-waits-queued": ("residency_curve", "googlenet/3b.5x5_reduce/fwd/IMPLICIT_PRECOMP_GEMM/FMA|4"),
+    "few-warps-hide": ("modules_streams", "4c|fastest"),
+    "no-lost-contents": (
+        "green",
+        "googlenet/4e.pool_proj/bwd_filter/ALGO_0/FMA|6|googlenet/4e.5x5_reduce/bwd_data/ALGO_0/FMA|10|80|52",
+    ),
     "no-hidden-waits": (
         "quota",
         "googlenet/4e.3x3_reduce/fwd/IMPLICIT_GEMM/FMA|6|li2016/Conv4/fwd/IMPLICIT_PRECOMP_GEMM/FMA|8",
@@ -257,7 +347,20 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
         ),
     ),
 }
-IN_MATRIX = ("no-operands",)  # what the resource matrix shows, and no pair of convolutions
+TOGETHER = ("transformer models, h100-sxm", "transformer_prefill|4|transformer_decode|4")
+ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of it
+    "no-operands": ("resource_matrix, h200", "mma_int8/4|fma1/1|same"),
+    "no-other-pipes": ("resource_matrix, h200", "half1/4|fp64_1/1|same"),
+    "no-uncounted-pipe": ("resource_matrix, h200", "barrier/8|barrier/8|same"),
+    "no-totals": ("resource_matrix, h200", "alu4/4|fma1/8|same"),
+    "counted-clusters": ("small, h200", "googlenet16/3a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
+    "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
+    "no-lost-code": TOGETHER,
+    "no-gaps": TOGETHER,
+    "no-start-bound": TOGETHER,
+    "no-sm-starts": ("transformer models, h100-sxm", "transformer_prefill|4|transformer_prefill|4|96|36"),
+    "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
+}
 EVERY_PATCH = """
 import json, os, sys
 from experiments.h200_validation import variants
@@ -268,6 +371,8 @@ dataset = variants.OWN.load()
 wanted = {(one.experiment, one.key): one for one in validate.conditions(dataset)}
 known, failed = {}, []
 for variant in variants.VARIANTS.values():
+    if variant.name in where["elsewhere"]:
+        continue
     one = wanted[tuple(where.get(variant.name, where[""]))]
     if one.key not in known:
         known[one.key] = None
@@ -281,7 +386,7 @@ for variant in variants.VARIANTS.values():
     if child == 0:
         rows = variants.answer(variants.Task(variant.name, variants.OWN, (one,)))
         off = max(abs(row[2] / ms - 1.0) for row, ms in zip(rows, known[one.key], strict=True))
-        if (off > unlike) == (variant is variants.MODEL or variant.name in where["in matrix"]):
+        if (off > unlike) == (variant is variants.MODEL):
             os._exit(1)
         os._exit(0)
     if os.waitpid(child, 0)[1]:
@@ -297,13 +402,30 @@ def test_every_variant_takes_the_same_arguments_and_changes_a_prediction() -> No
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(
         [sys.executable, "-c", EVERY_PATCH],
-        input=json.dumps({**WHERE, "": ("quota", COMMON), "in matrix": IN_MATRIX}),
+        input=json.dumps({**WHERE, "": ("quota", COMMON), "elsewhere": list(ELSEWHERE)}),
         capture_output=True,
         text=True,
         check=False,
         env=environment,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("variant", ELSEWHERE)
+def test_other_sets_show_what_no_row_of_the_main_one_does(
+    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    title, named = ELSEWHERE[variant]
+    of = next(one for one in sets.SETS if one.title == title)
+    if of not in sets.at_hand():
+        pytest.skip(f"{title} is not at hand")
+    by_name = {"|".join(one) if isinstance(one, tuple) else one.key: one for one in of.source.wanted(1)}
+    monkeypatch.setattr(variants, "CACHE", tmp_path / "cache")
+    trials = [ablation.Trial(name, (ablation.Sample(of, (by_name[named],)),)) for name in ("model", variant)]
+    ((known,), (changed,)) = variants.kept("few", trials, ablation.identity, ablation.answer)
+    off = [abs(row[2] / other[2] - 1.0) for row, other in zip(changed, known, strict=True)]
+    assert max(off) > 1e-6
 
 
 @pytest.mark.release

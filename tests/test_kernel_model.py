@@ -89,11 +89,11 @@ def test_the_most_of_a_memory_that_a_block_uses_is_its_time_alone_over_the_block
 
 
 def test_of_one_wave_the_most_is_of_the_blocks_that_do_most() -> None:
-    """Blocks of 2 warps: two fill the schedulers as one does, a third makes all wait for another turn; 2 % in hand."""
+    """Blocks of 2 warps: two fill the schedulers as one does, a third makes all wait for another turn."""
     turns = WarpDemand(0.5, 0.5, 0.5, (0.5,), 0, serial_share=1.0, one_wave=True)
     model = replace(A, blocks=12, blocks_per_sm=3, demand=turns, load=MemoryLoad(0.0, 0.0))
     assert model.full_pace == pytest.approx(4 * 3 / 1.0)
-    assert model.most_share_us == pytest.approx(2.0 / (1.02 * 4 * 2 / 0.5))
+    assert model.most_share_us == pytest.approx(2.0 / (4 * 2 / 0.5))
     assert replace(model, demand=replace(turns, one_wave=False)).most_share_us == pytest.approx(2.0 / (4 * 3 / 0.75))
 
 

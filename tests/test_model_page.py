@@ -12,7 +12,6 @@ from experiments.h200_validation.variants import ABLATION, DESIGNS
 from gpusim.calibrate import fit, kernels, scaling
 from gpusim.engine import skipping, sm_array
 from gpusim.model import contention, front_end, memory, mixing
-from gpusim.model.kernel import LATE_SLOWDOWN
 from gpusim.trace import fields
 from gpusim.trace import kernels as recorded
 
@@ -60,7 +59,6 @@ SAID = [  # words of the page with the numbers of the code
     f"there are {fit.TILES_OF_A_BLOCK} B tiles",
     f"part < {2 * fit.EQUAL_BLOCKS:g} ",
     f"i > i_d/{fit.START_BOUND:g}",
-    f"P is {LATE_SLOWDOWN:g} times",
     f"loads × {listed(scaling.LOADS)}, then q × {listed(scaling.TURNS)}",
     f"{scaling.BELIEF:g}² (ln²",
     f"ends at {scaling.GOOD_FIT:g}² per point",

@@ -1,6 +1,6 @@
 """How sure the difference between two ways to predict the same rows is: paired intervals of 95 % by bootstrap.
 
-Rows of one op, pair or module go wrong together, so what is drawn again and again is these, each with all its rows.
+Rows of one op, pair, module or model go wrong together. So these are drawn again and again, each with all its rows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from gpusim.lab.scores import Scored, residency_ratios
 
 DRAWS = 2000
 SEED = 7
+FEWEST = 3  # ops, pairs, modules or models to draw from, under which draws say nothing
 PERCENTILES = (2.5, 97.5)
 
 Differences = Mapping[str, Sequence[float]]  # by what is drawn, one each row, in percentage points
@@ -36,8 +37,12 @@ def regret_differences(rows: Sequence[Scored], known: Sequence[Scored]) -> Diffe
     return {pair: [100.0 * (_regret(mine) - _regret(others))] for pair, (mine, others) in pairs.items()}
 
 
-def interval(differences: Differences) -> tuple[float, float]:
-    """From and to where the mean difference over rows lies in 95 of 100 draws of ops, pairs or modules."""
+def interval(differences: Differences) -> tuple[float, float] | None:
+    """Ends of where the mean difference over rows lies in 95 of 100 draws; None if there is too little to draw from."""
+    if not any(map(any, differences.values())):
+        return 0.0, 0.0
+    if len(differences) < FEWEST:
+        return None
     sums = np.array([sum(of) for of in differences.values()])
     counts = np.array([len(of) for of in differences.values()])
     drawn = np.random.default_rng(SEED).integers(len(sums), size=(DRAWS, len(sums)))
@@ -45,13 +50,20 @@ def interval(differences: Differences) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def joined(one: Differences, other: Differences) -> dict[str, list[float]]:
+    """The differences of both; what has one name is drawn together."""
+    return {name: [*one.get(name, ()), *other.get(name, ())] for name in dict.fromkeys((*one, *other))}
+
+
 def drawn_as(row: Scored) -> str:
-    """The op, pair or module of a row."""
+    """The op, pair, module, model or microbenchmark of a row."""
     parts = row.key.split("|")
-    return "|".join(parts[: 1 if row.experiment in ONE_PART else 4])
+    if row.experiment in ONE_PART or row.experiment.startswith("matrix"):
+        return parts[2 if parts[-1] == "b" else 0]  # the second of two models that were measured alone
+    return "|".join(parts[:4])
 
 
-ONE_PART = ("sm_curve", "residency_curve", "modules_serial", "modules_streams")
+ONE_PART = ("solo", "isolated", "sm_curve", "residency_curve", "modules_serial", "modules_streams")
 
 
 def _paired(rows: Sequence[Scored], known: Sequence[Scored]) -> list[tuple[Scored, Scored]]:

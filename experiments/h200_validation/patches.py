@@ -10,17 +10,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpusim.calibrate import fit
+from gpusim.calibrate import fit, scaling
 from gpusim.engine import sm_array
 from gpusim.hardware.gpu import GPU
+from gpusim.io import importing
+from gpusim.io.borrowing import Borrowed
 from gpusim.lab import validate
+from gpusim.lab.dataset import Op
 from gpusim.lab.validate import Condition, Predictor
 from gpusim.model import contention, context, memory, mixing
 from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Partition, View
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.kernels import KernelLaunch, WarpStalls
+from gpusim.trace.operations import Convolution
 
 FIXED_POINT_ROUNDS = 60
+HEAVY = 1e6  # times the load that a kernel puts on memory, as which no other is larger
 
 
 def put(module: Any, name: str, value: Any) -> None:
@@ -128,10 +133,40 @@ def no_l1_queue() -> None:
     """Long scoreboard is latency, whatever binds."""
     known = contention._latency_share
 
-    def latency_share(mix: Any, total: float, competing: float, path_busy: float, *rest: Any) -> float:
-        return known(mix, total, competing, 0.0, *rest)
+    def latency_share(stalls: Any, total: float, competing: float, resident: float, _: float, *rest: Any) -> float:
+        return known(stalls, total, competing, resident, 0.0, *rest)
 
     put(contention, "_latency_share", latency_share)
+
+
+def barriers_of_all_warps() -> None:
+    """Barriers are waiting for turns wherever several warps compete, also of a block alone on its SM."""
+    known = contention._latency_share
+    put(
+        contention,
+        "_latency_share",
+        lambda stalls, total, competing, _, *rest: known(stalls, total, competing, competing, *rest),
+    )
+
+
+def no_sets_in_l1() -> None:
+    """L1 holds what each kernel read, whatever is beside it."""
+    put(contention, "_in_l1", lambda *counted: (0.0, 0.0, 0.0))
+
+
+def no_handing_on() -> None:
+    """Warps that hardly ever stall let others in after each burst."""
+    put(mixing, "CHAINED_WARPS", math.inf)
+
+
+def no_read_queues() -> None:
+    """Reads of a kernel alone wait only as its loads of L2 and DRAM say."""
+    put(fit, "_reads_longer", lambda launch, gpu: 0.0)
+
+
+def no_power_limit() -> None:
+    """No recording is taken to have been held back by the power limit."""
+    put(fit, "held_clock", lambda launch, free, gpu: 1.0)
 
 
 def one_seed() -> None:
@@ -404,3 +439,113 @@ def no_hold() -> None:
         return replace(found, grants=tuple(replace(grant, queue=of[grant.kernel]) for grant in found.grants))
 
     put(validate._PriorityEntry, "partition", partition)
+
+
+def no_lost_code() -> None:
+    """Caches keep the code of every kernel."""
+    known = fit._wait
+    put(fit, "_wait", lambda *launch: known(*launch)._replace(code=0.0))
+
+
+def no_reading_ahead() -> None:
+    """A kernel waits for the whole latency of all that it reads."""
+    put(fit, "_exposed", lambda *launch: 1.0)
+
+
+def no_block_ends() -> None:
+    """The start and the end of a block alone on its SM may have been waiting for memory."""
+    put(fit, "BLOCK_ENDS_CYCLES", 0.0)
+
+
+def no_borrowing() -> None:
+    """Kernels without counters get none from another launch of theirs."""
+    put(importing, "borrow", lambda *timeline: Borrowed({}, {}))
+
+
+def no_lost_contents() -> None:
+    """Traffic of others takes nothing from L2 that a kernel reads."""
+    known = fit._wait
+    put(fit, "_wait", lambda *launch: known(*launch)._replace(passing=0.0))
+
+
+def no_service_limit() -> None:
+    """What DRAM and L2 serve is counted nowhere: it has no limit, and lengthens no reads of others."""
+    known = scaling.anchored
+
+    def anchored(*launch: Any) -> kernel_model.KernelModel:
+        return replace(known(*launch), dram_share_us=0.0, l2_share_us=0.0)
+
+    put(scaling, "anchored", anchored)
+
+
+def as_if_heavy() -> None:
+    """A kernel of little traffic slows down as much as any other."""
+    known = kernel_model.KernelModel.__post_init__
+
+    def post_init(model: kernel_model.KernelModel) -> None:
+        known(model)
+        own = model.own_load
+        object.__setattr__(model, "own_load", own._replace(dram=HEAVY * own.dram, l2=HEAVY * own.l2))
+
+    put(kernel_model.KernelModel, "__post_init__", post_init)
+
+
+def stalls_alone() -> None:
+    """The time of an instruction is the sum of its stalls, though it issues less often."""
+    known = contention._latency_share
+
+    def latency_share(stalls: WarpStalls, _: float, *rest: Any) -> float:
+        total = math.fsum(getattr(stalls, reason) or 0.0 for reason in WarpStalls.model_fields)
+        return known(stalls, total, *rest)
+
+    put(contention, "_latency_share", latency_share)
+
+
+def few_warps_hide() -> None:
+    """Latency and turns add as squares where too few warps compete to tell."""
+    put(contention, "UNSEEN_SERIAL_SHARE", 0.0)
+
+
+def all_waits_queued() -> None:
+    """All waits for reads may have been queues of L2 and DRAM."""
+    put(contention, "QUEUED_SHARE", 1.0)
+
+
+def no_other_pipes() -> None:
+    """Integer multiplies, special functions, FP64 and what was not counted fill no pipe."""
+    put(contention, "_busy_elsewhere", lambda *mix: [0.0] * (len(contention.OTHER_PIPES) + 1))
+
+
+def no_uncounted_pipe() -> None:
+    """An SM that is busier than all its counted pipes has none that was not counted."""
+    put(contention, "UNCOUNTED", math.inf)
+
+
+def no_totals() -> None:
+    """What kernels of a mix use together may be more than an SM has."""
+    put(mixing, "_totals", lambda uses, shares: [0.0])
+
+
+def counted_clusters() -> None:
+    """Only launches whose clusters were counted have any."""
+    known = fit.cluster_blocks
+
+    def cluster_blocks(launch: KernelLaunch, *rest: Any) -> int:
+        return known(launch, *rest) if launch.mix is not None and launch.mix.cluster is not None else 1
+
+    put(fit, "cluster_blocks", cluster_blocks)
+
+
+def no_start_bound() -> None:
+    """No recording is taken to have been bound by the starts of its blocks."""
+    put(fit, "START_BOUND", math.inf)
+
+
+def one_stream_of_a_library() -> None:
+    """Kernels on streams of a library itself run one after the other."""
+    known = validate._convolution
+
+    def convolution(op: Op, kernels: Sequence[KernelLaunch]) -> Convolution:
+        return known(op, tuple(kernel.model_copy(update={"stream": "main"}) for kernel in kernels))
+
+    put(validate, "_convolution", convolution)

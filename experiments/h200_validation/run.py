@@ -6,9 +6,8 @@ kernels and whole models (experiments/recordings/transformer, and ../shared wher
 gpusim/results/validated.json, which `gpusim replay` quotes, datasets.csv, arithmetic.csv and resources.csv.
 `--matrix` puts the errors of experiments/resource_matrix, as its tables are, into datasets.csv. `--scaling` predicts
 data/ with two scaling points and writes scaling.csv.
-`--ablation` scores the model with one mechanism after the other switched off (ablation.csv) on a sample: every tenth op
-of the SM curves, every third of the residency curves, every tenth pair on streams, every twelfth in green contexts,
-every second row of quota.csv and module. That is 773 conditions, 11 to 17 s of CPU time a variant. `--cross-validation`
+`--ablation` scores the model with one mechanism after the other switched off (ablation.csv) on all sets of
+measurements, whole models and the resource matrix among them; of huge sets on a sample (sets.py). `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
 `--all` does everything. Every run then writes the tables into README.md, evidence.md and docs/model.md. What was
 predicted is kept under .cache/, so a run that was interrupted goes on where it stopped, and what is unchanged is not
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from math import fsum
@@ -27,16 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.h200_validation.ablation import ablation
 from experiments.h200_validation.bands import bands
 from experiments.h200_validation.crossval import cross_validate
-from experiments.h200_validation.intervals import error_differences, interval, regret_differences
 from experiments.h200_validation.pictures import draw_scatter, draw_staircases
 from experiments.h200_validation.tables import MATRIX, cell, documents, misses, write_csv
 from experiments.h200_validation.variants import (
-    ABLATION,
-    DESIGNS,
     HERE,
-    MODEL,
     MODELS,
     OWN,
     PROCESSES,
@@ -44,12 +40,10 @@ from experiments.h200_validation.variants import (
     SCALING,
     TRANSFORMER,
     Task,
-    Variant,
     cases_of,
     data_digest,
     models_of,
     predictions,
-    present_model,
 )
 from experiments.rows import lines as read_csv
 from gpusim.common.files import write_text
@@ -62,7 +56,6 @@ from gpusim.lab.whole_models import measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
-STRIDES = {"sm_curve": 10, "residency_curve": 3, "streams": 10, "streams_b_first": 10, "green": 12}  # of others: 2
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 
@@ -289,68 +282,6 @@ def by_op(wanted: Sequence[Condition], count: int) -> list[list[Condition]]:
 def effort(condition: Condition) -> float:
     """Rough relative time to predict a condition."""
     return 10.0 * len(condition.ops) if len(condition.ops) > 1 else 1.0
-
-
-# ---- ablation --------------------------------------------------------------------------------------------------------
-
-
-def sample(wanted: Sequence[Condition]) -> list[Condition]:
-    """Every so many-th op, pair or module: what the variants are scored on."""
-    groups: dict[str, dict[str, int]] = {}
-    found = []
-    for condition in wanted:
-        stride = STRIDES.get(condition.experiment, 2)
-        key = "|".join(condition.key.split("|")[: 4 if len(condition.ops) > 1 else 1])
-        known = groups.setdefault("pairs" if len(condition.ops) > 1 else condition.experiment, {})
-        if known.setdefault(key, len(known)) % stride == 0:
-            found.append(condition)
-    return found
-
-
-def ablation() -> None:
-    """Score every variant on the sample."""
-    dataset = OWN.load()
-    wanted = tuple(sample(conditions(dataset)))
-    variants = (*ABLATION, *DESIGNS)
-    found = predictions("ablation", [Task(variant.name, OWN, wanted) for variant in variants])
-    measured, own = measurements(dataset), found[variants.index(MODEL)]
-    lines = [
-        line
-        for variant, rows in zip(variants, found, strict=True)
-        for line in variant_lines(variant, rows, own, measured)
-    ]
-    write_csv(HERE / "ablation.csv", list(lines[0]), lines)
-
-
-def variant_lines(
-    variant: Variant, rows: Sequence[Scored], own: Sequence[Scored], measured: Mapping[tuple[str, str], float]
-) -> list[dict[str, object]]:
-    """One line an experiment: how a variant scores, and how sure its difference to the model's own rows is."""
-    lines: list[dict[str, object]] = []
-    for one in summaries(rows, measured):
-        mine, known = ([row for row in of if row.experiment == one.experiment] for of in (rows, own))
-        low, high = interval(error_differences(mine, known))
-        regrets = one.regret_percent is not None
-        regret_low, regret_high = interval(regret_differences(mine, known)) if regrets else (None, None)
-        lines.append(
-            {
-                "variant": variant.name,
-                "kind": "design" if variant in DESIGNS else "off",
-                "title": variant.title,
-                "experiment": one.experiment,
-                "points": one.points,
-                "mape_percent": one.mape_percent,
-                "low_points": low,
-                "high_points": high,
-                "bias_percent": one.bias_percent,
-                "rank_correlation": one.rank_correlation,
-                "regret_percent": one.regret_percent,
-                "regret_low_points": regret_low,
-                "regret_high_points": regret_high,
-                "model": present_model(),
-            }
-        )
-    return lines
 
 
 if __name__ == "__main__":

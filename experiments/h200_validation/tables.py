@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum
 from pathlib import Path
 
@@ -22,7 +22,10 @@ from gpusim.lab.validate import SCALED
 DOCUMENTS = (HERE / "README.md", HERE / "evidence.md", ROOT / "docs" / "model.md")
 MATRIX = "resource_matrix"  # as a dataset
 WORST = 8  # ops or rows listed per experiment
+EVERY = "all"  # sets, or experiments, in a line of ablation.csv
 SHORT = {  # titles of columns
+    "solo": "on another GPU",
+    "isolated": "isolated",
     "sm_curve": "part of the SMs",
     "residency_curve": "limited blocks",
     "streams": "two streams",
@@ -32,6 +35,8 @@ SHORT = {  # titles of columns
     "quota_b": "one SM, second",
     "modules_serial": "one stream",
     "modules_streams": "branches",
+    "matrix_same": "microbenchmarks, same SMs",
+    "matrix_disjoint": "disjoint SMs",
 }
 TARGETS = {  # MAPE in percent that the project set out to reach on these rows
     "sm_curve": 3.5,
@@ -47,7 +52,7 @@ LITTLE = 0.1  # percentage points, below which a mechanism gains next to nothing
 BOLD = 0.1  # of the model's own score, by which a variant's is off that is set in bold
 INTERVALS = (
     "In brackets: the paired interval of 95 % of the difference to the model, in points, by a bootstrap over ops, "
-    "pairs or modules with all their rows. ≈: it includes 0. "
+    "pairs, modules or models with all their rows; none where there are fewer than three. ≈: it includes 0. "
 )
 READ_AS = "Bold: off by more than a tenth of the model's own. ·: as the model."
 
@@ -161,39 +166,75 @@ def accuracy_table() -> str:
 
 
 def ablation_table(kind: str) -> str:
-    """MAPE of each variant, one column per experiment, and the regret, with the intervals of the differences."""
-    lines = read_csv(HERE / "ablation.csv")
-    by: dict[str, dict[str, Line]] = {}
-    for line in lines:
-        if line["kind"] == kind or line["variant"] == "model":
-            by.setdefault(line["variant"], {})[line["experiment"]] = line
-    titles = ("variant", "", *SHORT.values(), "regret")
+    """MAPE of each variant on all sets, one column per experiment, and the regret, with intervals."""
+    lines = _lines_of(kind)
+    by = _by_variant(line for line in lines if line["set"] == EVERY)
+    shown = [name for name in SHORT if name in by["model"]]
+    titles = ("variant", "", *(SHORT[name] for name in shown), "regret")
     rows = []
     for variant, of in by.items():
-        cells = [_beside(of, by["model"], name) for name in SHORT]
+        cells = [_beside(of, by["model"], name) for name in shown]
         regret = _beside(of, by["model"], "green", "regret_")
         rows.append((f"`{variant}`", next(iter(of.values()))["title"], *cells, regret))
-    idle = [idle_sentence(by)] if kind == "off" else []
-    legend = (INTERVALS if "low_points" in lines[0] else "") + READ_AS
-    return "\n\n".join([*age_of("--ablation", lines), markdown(titles, rows, left=2), legend, *idle])
+    columns = _by_variant(line for line in lines if EVERY in (line["set"], line["experiment"]))
+    idle = idle_sentences(columns) if kind == "off" else []
+    return "\n\n".join([*age_of("--ablation", lines), markdown(titles, rows, left=2), INTERVALS + READ_AS, *idle])
 
 
-def idle_sentence(by: Mapping[str, Mapping[str, Line]]) -> str:
-    """Says which variants cost next to nothing, from the lines of each variant, those of the model among them."""
+def sets_table() -> str:
+    """MAPE of each variant on each set, all experiments together, with the intervals of the differences."""
+    lines = [line for line in _lines_of("off") if line["experiment"] == EVERY]
+    by = _by_variant(lines, "set")
+    sets = list(by["model"])
+    rows = [(f"`{variant}`", *(_beside(of, by["model"], name) for name in sets)) for variant, of in by.items()]
+    counts = ("points", *(by["model"][name]["points"] for name in sets))
+    return "\n\n".join([*age_of("--ablation", lines), markdown(("variant", *sets), [counts, *rows])])
+
+
+def _lines_of(kind: str) -> list[Line]:
+    return [line for line in read_csv(HERE / "ablation.csv") if line["kind"] == kind]
+
+
+def _by_variant(lines: Iterable[Line], *columns: str) -> dict[str, dict[str, Line]]:
+    """Lines of each variant by some columns; by default the experiment, after its set if the line is of one."""
+    by: dict[str, dict[str, Line]] = {}
+    for line in lines:
+        named = [line[column] for column in columns or ("set", "experiment")]
+        name = " ".join(named if columns or line["set"] != EVERY else named[1:])
+        by.setdefault(line["variant"], {})[name] = line
+    return by
+
+
+def idle_sentences(by: Mapping[str, Mapping[str, Line]]) -> list[str]:
+    """Say which variants cost next to nothing, and which nothing for sure; lines by variant and column."""
     known = by["model"]
-    idle = [
-        f"`{variant}`"
+    worse = {
+        variant: [line for name, line in of.items() if max(_gains(line, known[name])) >= LITTLE]
         for variant, of in by.items()
-        if of is not known and all(gain < LITTLE for name in of for gain in _gains(of[name], known[name]))
+        if of is not known
+    }
+    idle = [variant for variant, of in worse.items() if not of]
+    unsure = [variant for variant, of in worse.items() if of and not any(map(_surely_worse, of))]
+    return [
+        f"Without one of these no column, of sets or of kinds of measurements, is worse by {LITTLE:g} points or more: "
+        f"{_listed(idle)}.",
+        f"Without one of these some are, but none for sure: {_listed(unsure)}.",
     ]
-    listed = ", ".join(idle) or "none"
-    return f"Without one of these no column is worse by {LITTLE:g} points or more: {listed}."
+
+
+def _listed(variants: Sequence[str]) -> str:
+    return ", ".join(f"`{variant}`" for variant in variants) or "none"
 
 
 def _gains(line: Line, known: Line) -> list[float]:
     """By how many points a variant is worse than the model, in error and, where there is one, in regret."""
     columns = [name for name in ("mape_percent", "regret_percent") if line[name]]
     return [float(line[name]) - float(known[name]) for name in columns]
+
+
+def _surely_worse(line: Line) -> bool:
+    """Whether the interval of a difference, in error or in regret, is above 0."""
+    return any(float(line[name]) > 0.0 for name in ("low_points", "regret_low_points") if line[name])
 
 
 def age_of(option: str, lines: Sequence[Line]) -> list[str]:
@@ -362,6 +403,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "accuracy": accuracy_table,
     "misses": misses_table,
     "ablation": lambda: ablation_table("off"),
+    "ablation-sets": sets_table,
     "designs": lambda: ablation_table("design"),
     "cross-validation": cross_validation_table,
     "fitted": fitted_table,

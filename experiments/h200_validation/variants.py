@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.h200_validation import patches
 from experiments.journal import resumed
@@ -49,7 +49,8 @@ FRAMEWORKS = {  # kernels of PyTorch, where the data are at hand: by GPU
     gpu: Case(str(SHARED / f"{name}_frameworks"), gpu) for name, gpu in (("h200", GPU_NAME), ("h100", OTHER_GPU))
 }
 MODELS = (Case(str(TRANSFORMER / "models"), OTHER_GPU), Case(str(SHARED / "h200_models"), GPU_NAME))
-UNLIMITED = 1e6  # GB/s
+UNLIMITED = 1e6  # GB/s, or blocks per us
+MODELS_ONLY, CALLS_ONLY = "models", "calls"  # sets of whole models; sets of calls of a library
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,14 @@ class Variant:
         title: what is off or different.
         constants: of the GPU file's [model] to replace.
         patch: applied in the process that predicts.
+        on: the only kind of sets on which it can change anything, `MODELS_ONLY` or `CALLS_ONLY`; empty: all.
     """
 
     name: str
     title: str
     constants: Mapping[str, float] = field(default_factory=dict)
     patch: Callable[[], None] | None = None
+    on: str = ""
 
 
 MODEL = Variant("model", "the model")
@@ -120,15 +123,55 @@ ABLATION = (
     Variant("ramps-take-turns", "ramps are lengthened where more of a kernel's blocks share an SM",
             patch=patches.ramps_take_turns),
     Variant("no-clock", "SMs keep their clock beside work on tensor cores", {"tensor_clock_share": 1.0}),
+    Variant("no-power-limit", "SMs keep their clock whatever power the GPU draws", patch=patches.no_power_limit),
+    Variant("no-read-queues", "reads of an isolated kernel wait only as its loads say", patch=patches.no_read_queues),
+    Variant("barriers-of-all", "barriers of a block alone on its SM are waiting for turns",
+            patch=patches.barriers_of_all_warps),
+    Variant("no-l1-sets", "L1 holds what each kernel read, whatever is beside it", patch=patches.no_sets_in_l1),
+    Variant("no-handing-on", "warps that hardly ever stall let others in", patch=patches.no_handing_on),
     Variant("no-turns", "streams beside a kernel do not delay its start", {"stream_turn_us": 0.0}),
-    Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}),
-    Variant("never-cold", "L2 keeps the tensors of all calls", patch=patches.never_cold),
-    Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}),
-    Variant("no-priority-hold", "waiting blocks of high priority hold nobody back", patch=patches.no_hold),
+    Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}, on=CALLS_ONLY),
+    Variant("never-cold", "L2 keeps the tensors of all calls", patch=patches.never_cold, on=CALLS_ONLY),
+    Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}, on=CALLS_ONLY),
+    Variant("no-priority-hold", "waiting blocks of high priority hold nobody back", patch=patches.no_hold,
+            on=CALLS_ONLY),
     Variant("no-waits-beside", "reads take as long beside other kernels' traffic as without it",
             patch=patches.no_waits_beside),
     Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait",
-            patch=patches.no_head_of_line),
+            patch=patches.no_head_of_line, on=CALLS_ONLY),
+    Variant("no-lost-code", "caches keep the code of every kernel", patch=patches.no_lost_code, on=MODELS_ONLY),
+    Variant("no-reading-ahead", "a kernel waits for the whole latency of all that it reads",
+            patch=patches.no_reading_ahead),
+    Variant("no-block-ends", "the start and end of a block alone on its SM may have been waiting for memory",
+            patch=patches.no_block_ends),
+    Variant("no-borrowing", "kernels without counters get none from another launch of theirs",
+            patch=patches.no_borrowing, on=MODELS_ONLY),
+    Variant("no-gaps", "kernels follow one another without a gap", {"kernel_gap_us": 0.0}, on=MODELS_ONLY),
+    Variant("no-lost-contents", "traffic of others takes nothing from L2 that a kernel reads",
+            patch=patches.no_lost_contents),
+    Variant("no-service-limit", "DRAM and L2 may serve any traffic, and nobody's reads wait for that of others",
+            patch=patches.no_service_limit),
+    Variant("as-if-heavy", "a kernel of little traffic slows down as much as any other", patch=patches.as_if_heavy),
+    Variant("l2-as-counted", "L2 sustains the peak of its counters", {"l2_sustained_share": 1.0}),
+    Variant("all-issue-slots", "warps can fill all issue slots of an SM", {"sustained_issue_share": 1.0}),
+    Variant("no-waiting-turns", "barriers and short scoreboard are latency", {"waiting_turn_share": 0.0}),
+    Variant("stalls-alone", "an instruction takes the sum of its stalls, however seldom it issues",
+            patch=patches.stalls_alone),
+    Variant("few-warps-hide", "where few warps compete, latency and turns add as squares",
+            patch=patches.few_warps_hide),
+    Variant("all-waits-queued", "all waits for reads may have been queues of L2 and DRAM",
+            patch=patches.all_waits_queued),
+    Variant("no-other-pipes", "integer multiplies, special functions, FP64 and uncounted work fill no pipe",
+            patch=patches.no_other_pipes),
+    Variant("no-uncounted-pipe", "an SM busier than all its counted pipes has none that was not counted",
+            patch=patches.no_uncounted_pipe),
+    Variant("no-totals", "what kernels of a mix use together may be more than an SM has", patch=patches.no_totals),
+    Variant("counted-clusters", "only launches whose clusters were counted have any", patch=patches.counted_clusters),
+    Variant("no-start-bound", "no recording is taken to have been bound by the starts of its blocks",
+            patch=patches.no_start_bound),
+    Variant("no-sm-starts", "one SM starts as many blocks as the device", {"sm_block_starts_per_us": UNLIMITED}),
+    Variant("one-library-stream", "kernels on streams of a library itself run one after the other",
+            patch=patches.one_stream_of_a_library, on=CALLS_ONLY),
 )  # fmt: skip
 DESIGNS = (
     Variant("enqueue-order", "streams start in the order of enqueuing, not the mean over orders",
@@ -171,17 +214,33 @@ class Task:
 
 
 def predictions(name: str, tasks: Sequence[Task]) -> list[list[Scored]]:
-    """Predictions beside measurements, a list a task; each task in a fresh process, because patches must not meet.
+    """Predictions beside measurements, a list for each task.
 
     Args:
         name: of the journal in which they are kept, and found by a later run.
         tasks: what to predict.
     """
+    return [[Scored(*row) for row in rows] for rows in kept(name, tasks, identity, answer)]
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def kept(name: str, tasks: Sequence[T], identity: Callable[[T], str], compute: Callable[[T], R]) -> list[R]:
+    """Answers to tasks, each worked out in a fresh process, because patches must not meet.
+
+    Args:
+        name: of the journal in which they are kept, and found by a later run.
+        tasks: what to work out.
+        identity: gives a hash of everything that can change an answer.
+        compute: gives plain data, such as JSON has.
+    """
     CACHE.mkdir(exist_ok=True)
     identities = [identity(task) for task in tasks]
     journal, wanted = CACHE / f"{name}.part.jsonl", dict(zip(identities, tasks, strict=True))
-    found = resumed(journal, wanted, answer, *local(PROCESSES, tasks_per_process=1), doing="predicting")
-    return [[Scored(*row) for row in found[key]] for key in identities]
+    found = resumed(journal, wanted, compute, *local(PROCESSES, tasks_per_process=1), doing="predicting")
+    return [found[key] for key in identities]
 
 
 def identity(task: Task) -> str:
@@ -194,7 +253,7 @@ def _sources(case: Case) -> str:
     """A hash of all that every prediction of a case depends on."""
     model = fingerprint.sources("gpusim.lab.validate", "gpusim.lab.scores")
     gpus = [load_gpu(name) for name in dict.fromkeys((case.gpu, case.recorded_on or case.gpu))]
-    files = fingerprint.files([*_files_of(case), HERE / "variants.py", HERE / "patches.py"])
+    files = fingerprint.files([*files_of(case), HERE / "variants.py", HERE / "patches.py"])
     return fingerprint.data([model, gpus, files, case.scaling])
 
 
@@ -227,17 +286,18 @@ def present_model() -> str:
 
 def data_digest(cases: Sequence[Case]) -> str:
     """A hash of the files of some cases."""
-    return fingerprint.files(path for case in cases for path in _files_of(case))[:16]
+    return fingerprint.files(path for case in cases for path in files_of(case))[:16]
 
 
-def _files_of(case: Case) -> list[Path]:
+def files_of(case: Case) -> list[Path]:
+    """The files that predictions of a case may read."""
     folders = [Path(folder) for folder in (case.folder, case.recordings) if folder]
     return [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
 
 
-def gpu_of(constants: Mapping[str, float]) -> GPU:
-    """The recording GPU with some constants of the model replaced."""
-    gpu = load_gpu(GPU_NAME)
+def gpu_of(constants: Mapping[str, float], name: str = GPU_NAME) -> GPU:
+    """A GPU with some constants of the model replaced."""
+    gpu = load_gpu(name)
     model = type(gpu.model).model_validate({**gpu.model.model_dump(), **constants})
     return replace(gpu, model=model)
 

@@ -142,10 +142,11 @@ def _medians(path: Path, names: Sequence[str], columns: Sequence[str]) -> dict[t
 
 def points(folder: Path) -> list[Point]:
     """Every kernel of every pair that was recorded on a GPU, which the folder is named after."""
-    return list(_points(Matrix(folder, load_gpu(folder.name))))
+    return list(matrix_points(Matrix(folder, load_gpu(folder.name))))
 
 
-def _points(matrix: Matrix) -> Iterator[Point]:
+def matrix_points(matrix: Matrix) -> Iterator[Point]:
+    """Every kernel of every pair of a recording."""
     kernels, session = Kernels(matrix.gpu, matrix.gpu), Session(matrix.gpu, matrix.gpu)
     alone: dict[tuple[str, int], float] = {}
 

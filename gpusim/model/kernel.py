@@ -11,10 +11,7 @@ from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.trace.fields import MAX_BLOCK_LENGTHS
 
-OTHER_POWER = (
-    0.75  # of the limit, by a kernel on all SMs that it does not hold back ([V] experiments/power: 0.6 to 0.9)
-)
-LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
+OTHER_POWER = 0.75  # of the limit: a kernel on all SMs that it does not hold back ([V] experiments/power, 0.6 to 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +114,7 @@ class KernelModel:
         """Share x us of a memory that a block uses where the kernel, alone, keeps it busy without a pause."""
         pace = self.full_pace
         if self.demand.one_wave:
-            pace = LATE_SLOWDOWN * self._on_all_sms(self._most_pace)
+            pace = self._on_all_sms(self._most_pace)
         return self.unit_us * memory_slowdown(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
     def slowdown(self, dram: float, l2: float, tensor_cycle: float, power_cycle: float) -> float:
