@@ -19,6 +19,7 @@ from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, least_of_launches, least_work, less_of, tile_works
 from gpusim.choose.mixes_bound import Option, least_of_work
 from gpusim.choose.plan import Plan, Work
+from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
@@ -56,7 +57,7 @@ class Bounds:
         self._kernels = session.kernels(work.trace)
         self._known: dict[tuple[str, str, tuple[int, int] | None], Least] = {}
         self._bytes: dict[str, tuple[int, int]] = {}
-        self._launching = {id for id in work.operations if work.algorithms.get(id) or self.launches(id)}
+        self._turn_us = _sure_turn_us(work, session.gpu)
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
         """The launches of an operation, for a convolution those of an algorithm; none for copies and host work."""
@@ -126,9 +127,9 @@ class Bounds:
     def of_plan(self, work: Work, plan: Plan) -> float:
         """A lower bound for one plan of all or part of the work, us."""
         found = {id: self.least(id, plan.algorithms.get(id, ""), work) for id in work.graph.ids}
-        graph, turn_us = work.planned(replace(plan, lanes=())), self._turn_us(work)
-        steps = {id: [one.steps_us] for id, one in found.items()}
-        lanes_us = least_in_lanes(graph, plan.lanes, steps, turn_us, bool(plan.sms)) if self.planned else 0.0
+        graph = work.planned(replace(plan, lanes=()))
+        choices = {id: [one] for id, one in found.items()}
+        lanes_us = least_in_lanes(graph, plan.lanes, choices, self._turn_us, bool(plan.sms)) if self.planned else 0.0
         chain_us = _longest_chain(work.planned(plan), {id: one.alone_us for id, one in found.items()})[0]
         idle = min((one.idle_us for id, one in found.items() if not graph.before[id]), default=0.0)
         return max(chain_us, lanes_us, *(idle + fsum(one.busy_us[r] for one in found.values()) for r in (1, 2)))
@@ -147,11 +148,13 @@ class Bounds:
         least = {(id, name): self.least(id, name, work) for id, found in names.items() for name in found}
         us = {id: min(least[id, name].alone_us for name in found) for id, found in names.items()}
         chain_us, chain = _longest_chain(graph, us)
-        idle = min((least[id, name].idle_us for id in graph.ids if not graph.before[id] for name in names[id]), default=0.0)
+        idle = min(
+            (least[id, name].idle_us for id in graph.ids if not graph.before[id] for name in names[id]), default=0.0
+        )
         found = [Bound(chain_us, PARTS[0])]
         if self.planned:
-            steps = {id: [least[id, name].steps_us for name in names[id]] for id in graph.ids}
-            found.append(Bound(least_in_any_lanes(graph, steps, self._turn_us(work)), PARTS[1]))
+            choices = {id: [least[id, name] for name in names[id]] for id in graph.ids}
+            found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us), PARTS[1]))
         for r in (1, 2):
             busy = (min(least[id, name].busy_us[r] for name in names[id]) for id in graph.ids)
             found.append(Bound(idle + fsum(busy), PARTS[1 + r]))
@@ -161,19 +164,21 @@ class Bounds:
         limit = SLOWER * best.us
         while True:
             kept = {id: [name for name in names[id] if last[id, name] <= limit] for id in graph.ids}
-            mixed = idle + self._mixes_us(work, graph, kept, chain)
+            mixed = self._mixes_us(work, graph, kept, chain, idle)
             if mixed <= min((reach for reach in last.values() if reach > limit), default=inf):
                 return max(best, Bound(mixed, PARTS[-1]), key=lambda one: one.us)
             limit = mixed
 
-    def _mixes_us(self, work: Work, graph: Graph, kept: Mapping[str, Sequence[str]], chain: frozenset[str]) -> float:
+    def _mixes_us(
+        self, work: Work, graph: Graph, kept: Mapping[str, Sequence[str]], chain: frozenset[str], idle: float
+    ) -> float:
         """The least time of the work by some algorithms, after others that touch the least, and the most."""
         made = [
             {id: [self._option(id, name, work, way) for name in names] for id, names in kept.items()} for way in (0, -1)
         ]
         different = made[:1] if _kernels_of(made[0]) == _kernels_of(made[1]) else made
         capacity = self.session.gpu.limits.capacity
-        return min(least_of_work(graph, options, capacity, chain, loads=self.planned) for options in different)
+        return min(least_of_work(graph, options, capacity, chain, idle, loads=self.planned) for options in different)
 
     def _option(self, id: str, name: str, work: Work, way: int) -> Option:
         least, others = self.least(id, name, work), self._others(id, work) if name else None
@@ -181,13 +186,6 @@ class Bounds:
         models = [self._kernels.model(launch, id) for launch in launches]
         kernels = tuple((model, least_work(model, tile_works(model))) for model in models)
         return Option(kernels, least.alone_us, *least.busy_us[1:])
-
-    def _turn_us(self, work: Work) -> float:
-        """What kernels wait for another stream; 0 where it is not sure that they do, as where kernels end together."""
-        gpu, operations = self.session.gpu, work.operations.values()
-        if gpu.model.block_jitter == 0.0 or any(op.host_waits or op.id not in self._launching for op in operations):
-            return 0.0
-        return gpu.model.stream_turn_us
 
 
 def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
@@ -217,6 +215,23 @@ def _beside(trace: Trace, op: Convolution, touched: int) -> Trace:
     operations = (op, op.model_copy(update={"id": f"beside {op.id}", "selected": other}))
     stream = Stream.model_construct(name="s0", priority=0, operations=operations, arrivals=None)
     return trace.model_copy(update={"streams": (stream,)})
+
+
+def _sure_turn_us(work: Work, gpu: GPU) -> float:
+    """What kernels wait for each other stream, us; 0 where that is not sure.
+
+    A stream that does work of the host does not count, and of kernels that end together the first does not wait for
+    the others: so do kernels without jitter, and equal ones.
+    """
+    launched = [
+        dict.fromkeys(launch for one in work.algorithms[id].values() for launch in one.kernels)
+        if id in work.algorithms
+        else dict.fromkeys(op.launches())
+        for id, op in work.operations.items()
+    ]
+    every = [launch for launches in launched for launch in launches]
+    unsure = any(op.host_waits for op in work.operations.values()) or not all(launched)
+    return 0.0 if unsure or gpu.model.block_jitter == 0.0 or len(set(every)) < len(every) else gpu.model.stream_turn_us
 
 
 def _kernels_of(options: Mapping[str, Sequence[Option]]) -> list[object]:

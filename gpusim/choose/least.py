@@ -150,5 +150,5 @@ def least_of_launches(
 def less_of(one: Least, other: Least) -> Least:
     """What holds wherever one of two lower bounds does."""
     sm, dram, l2 = map(min, one.busy_us, other.busy_us)
-    steps = tuple(map(min, one.steps_us, other.steps_us))
-    return Least(min(one.alone_us, other.alone_us), (sm, dram, l2), min(one.idle_us, other.idle_us), steps)
+    alone, idle = min(one.alone_us, other.alone_us), min(one.idle_us, other.idle_us)
+    return Least(alone, (sm, dram, l2), idle, tuple(map(min, one.steps_us, other.steps_us)))

@@ -6,42 +6,41 @@ earns more than 1 per us, then all work takes at least as long as it is worth. A
 ones are the dual of a linear program: the least time of mixes that do all the work.
 
 * Each operation takes the algorithm that is worth least.
-* The loads of L2 and DRAM fall into ranges. In each range kernels are slowed at least as by its lower ends, and the mixes
-  of all SMs load them at most as by its upper ends.
+* The loads of L2 and DRAM fall into ranges. In each range kernels are slowed at least as by its lower ends, and all
+  SMs together load them at most as by its upper ends.
 * The time for which DRAM and L2 serve the work, and the critical path, have prices, too.
 
-A mix counts as if no kernel slowed another, until its worth so is too high; then it is worked out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from math import fsum, inf
 
 import numpy as np
 import numpy.typing as npt
 
 from gpusim.choose.graph import Graph
+from gpusim.choose.mixes_array import progress_of_mixes, use_alone
 from gpusim.choose.simplex import maximum
-from gpusim.model.contention import mix_times
+from gpusim.model.contention import chance_older, mix_times
 from gpusim.model.kernel import KernelModel
 
-MOST_MIXES = 400_000  # that are listed; where there are more, the bound has no mixes
-WORKED_OUT = 20_000  # at most, in every order of their kernels
+MOST_MIXES = 40_000  # that are listed; where there are more, the bound has no mixes
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of blocks of a kernel in a mix, beside the most
 SMALL = 0.015  # of all work: kernels of less have no price, and are in no mix
 DOMINATED = 1.5  # how much more SM time an algorithm takes that is left out where it saves nothing else
 ROUNDS = 60  # in which violated constraints join the program
-ADDED = 4  # of them in a round, for each range of loads
-LOOKED_AT = 400  # mixes that are worked out in a round
-DRAM_LOADS = (0.0, 0.6)  # lower ends of ranges
-L2_LOADS = (0.0, 0.7, 0.9, 1.1)
+ADDED = 8  # of them in a round, for each range of loads
+DRAM_LOADS = (0.0, 0.5, 0.9)  # lower ends of ranges
+L2_LOADS = (0.0, 0.6, 0.75, 0.9, 1.05, 1.3)
 LATE_LOAD = 0.021  # by which loads may move before slowdowns follow (`LOAD_STEP` of `gpusim.engine.sm_array`)
 CLOSE = 1e-3  # relative: a bound so near to that of the program is not improved
 MARGIN = 1e-7
-LOOSE = 0.02  # a constraint that is so far from binding leaves the program
+MANY = 800  # constraints, above which those leave the program that are loose
+LOOSE = 0.1  # a constraint that is so far from binding leaves the program
 ENDLESS = 1e6  # a load that is none
 Reals = npt.NDArray[np.float64]
 Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
@@ -76,7 +75,13 @@ class _Kernel:
 
 
 def least_of_work(
-    graph: Graph, options: Mapping[str, Sequence[Option]], capacity: Sequence[int], chain: frozenset[str], *, loads: bool
+    graph: Graph,
+    options: Mapping[str, Sequence[Option]],
+    capacity: Sequence[int],
+    chain: frozenset[str],
+    idle_us: float,
+    *,
+    loads: bool,
 ) -> float:
     """The least time for all operations, each by one of its options, us.
 
@@ -85,11 +90,15 @@ def least_of_work(
         options: of each operation.
         capacity: what an SM has of what a block needs.
         chain: operations that run one after the other.
+        idle_us: time before the first block runs, at least, which is that of the chain, too.
         loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
     """
     kernels: list[_Kernel] = []
     of_option: list[list[tuple[Option, list[int]]]] = []
-    made = [_not_dominated([(one, [_kernel(*k, o) for k in one.kernels]) for one in options[id]]) for o, id in enumerate(graph.ids)]
+    made = [
+        _not_dominated([(one, [_kernel(*k, o) for k in one.kernels]) for one in options[id]])
+        for o, id in enumerate(graph.ids)
+    ]
     small_us = SMALL * fsum(min((_sms_us(each) for _, each in found), default=0.0) for found in made)
     for o, found in enumerate(made):
         of_option.append([])
@@ -100,7 +109,7 @@ def least_of_work(
     mixes = _mixes(graph, kernels, capacity) if kernels else []
     if not mixes:
         return 0.0
-    return _Program(kernels, of_option, mixes, [id in chain for id in graph.ids], loads).bound()
+    return _Program(kernels, of_option, mixes, [id in chain for id in graph.ids], idle_us, loads).bound()
 
 
 def _sms_us(kernels: Sequence[_Kernel]) -> float:
@@ -151,43 +160,28 @@ def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int]) ->
     return found if extend((), capacity, set(range(len(graph.ids))), 0) else []
 
 
-class _Worked:
-    """What kernels do in mixes, relative to their best blocks: if none slows another, and as worked out."""
-
-    def __init__(self, kernels: Sequence[_Kernel], mixes: Sequence[Mix]) -> None:
-        self.kernels, self.mixes = kernels, mixes
-        most = max(map(len, mixes))
-        self.members = np.full((len(mixes), most), len(kernels))
-        self.paces = np.zeros((len(mixes), most))
-        for n, mix in enumerate(mixes):
-            for at, (k, count) in enumerate(mix):
-                self.members[n, at], self.paces[n, at] = k, kernels[k].paces[count - 1]
-        self.unknown = np.ones(len(mixes), dtype=bool)
-        self.done = np.zeros((0, len(kernels)))
-        self.work_out([n for n, mix in enumerate(mixes) if len(mix) == 1])
-
-    def work_out(self, which: Sequence[int]) -> None:
-        """Work mixes out, in every order in which their kernels can have come."""
-        rows = []
-        for n in which:
-            for order in permutations(self.mixes[n]):
-                rows.append(row := np.zeros(len(self.kernels)))
-                times = mix_times([(self.kernels[k].model.demand, count) for k, count in order])
-                for (k, count), time in zip(order, times, strict=True):
-                    row[k] = count / (time * self.kernels[k].model.unit_us * self.kernels[k].best)
-        self.unknown[list(which)] = False
-        self.done = np.vstack([self.done, *rows])
-
-    def near(self, prices: Reals, least: float) -> npt.NDArray[np.int64]:
-        """Mixes that are not worked out and may earn more than the least."""
-        which = np.flatnonzero(self.unknown)
-        return which[self.most(prices, which) > max(least, 0.0)]
-
-    def most(self, prices: Reals, which: npt.NDArray[np.int64]) -> Reals:
-        """Upper bounds of what some mixes that are not worked out earn."""
-        earned = np.append(np.maximum(prices, 0.0), 0.0)[self.members[which]]
-        total: Reals = (earned * self.paces[which]).sum(axis=1)
-        return total
+def _done(kernels: Sequence[_Kernel], mixes: Sequence[Mix]) -> Reals:
+    """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come."""
+    found = []
+    for size in sorted({len(mix) for mix in mixes}):
+        members = np.array([mix for mix in mixes if len(mix) == size])
+        alike = {(int(k), int(count)) for k, count in members.reshape(-1, 2)}
+        known = {(k, count): n for n, (k, count) in enumerate(sorted(alike))}
+        uses = [use_alone(kernels[k].model.demand, count) for k, count in known]
+        paces = np.array([kernels[k].paces[count - 1] for k, count in known])
+        at = np.array([[known[int(k), int(count)] for k, count in mix] for mix in members])
+        older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
+        by_order = {order: progress_of_mixes(uses, at[:, order]) for order in permutations(range(size))}
+        for order, progress in by_order.items():
+            backwards = by_order[order[::-1]][:, ::-1]
+            pairs = [older[members[:, a, 0], members[:, b, 0]] for a, b in combinations(order, 2)]
+            first = np.mean(pairs, axis=0)[:, None] if pairs else 1.0
+            rows = np.zeros((len(members), len(kernels)))
+            place = members[:, order, 0]
+            values = (first * progress + (1.0 - first) * backwards) * paces[at[:, order]]
+            np.put_along_axis(rows, place, values, axis=1)
+            found.append(rows)
+    return np.vstack(found)
 
 
 # ---- the program
@@ -206,9 +200,10 @@ class _Program:
         of_option: Sequence[Sequence[tuple[Option, Sequence[int]]]],
         mixes: Sequence[Mix],
         in_chain: Sequence[bool],
+        idle_us: float,
         loads: bool,
     ) -> None:
-        self.worked = _Worked(kernels, mixes)
+        self.done = _done(kernels, mixes)
         self.kernels, self.ops = len(kernels), len(of_option)
         ranges = list(product(_ranges(DRAM_LOADS), _ranges(L2_LOADS))) if loads else [((0.0, inf), (0.0, inf))]
         self.ends = [(dram[1], l2[1]) for dram, l2 in ranges]
@@ -220,8 +215,11 @@ class _Program:
         self.scale = fsum(one.us for one in kernels) or 1.0
         self.rest = self.kernels + self.ops  # where DRAM, L2 and the chain begin
         self.width = self.rest + 3 + 3 * len(ranges)
+        self.idle = idle_us / self.scale
         self.costs = [
-            (o, self._cost(kernels, of, option, in_chain[o])) for o, found in enumerate(of_option) for option, of in found
+            (o, self._cost(kernels, of, option, in_chain[o]))
+            for o, found in enumerate(of_option)
+            for option, of in found
         ]
 
     def _cost(self, kernels: Sequence[_Kernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
@@ -259,10 +257,11 @@ class _Program:
     def bound(self) -> float:
         """The best bound that is found, us."""
         rows, limits = self._fixed()
-        best_of_each = self.worked.done[np.unique(self.worked.done.argmax(axis=0))]
+        best_of_each = self.done[np.unique(self.done.argmax(axis=0))]
         rows += [self._row(at, done) for at in range(len(self.ends)) for done in best_of_each]
         target = np.zeros(self.width)
         target[self.kernels : self.rest] = 1.0
+        target[self.rest + 2] = -self.idle
         best = 0.0
         for _ in range(ROUNDS):
             prices = maximum(target, np.array(rows), np.append(limits, np.zeros(len(rows) - len(limits))))
@@ -270,31 +269,27 @@ class _Program:
             best = max(best, self._worth(prices) / earned)
             if best >= (1.0 - CLOSE) * float(target @ prices):
                 break
-            rows = [row for n, row in enumerate(rows) if n < len(limits) or row @ prices > -LOOSE] + violated
-        return best * self.scale
+            if len(rows) > MANY:
+                rows = [row for n, row in enumerate(rows) if n < len(limits) or row @ prices > -LOOSE]
+            rows += violated
+        return (best + self.idle) * self.scale
 
     def _worth(self, prices: Reals) -> float:
-        """The worth of all operations, each by the option that is worth least."""
+        """The worth of all operations, each by the option that is worth least, without idle time of the chain."""
         least: dict[int, float] = {}
         for o, cost in self.costs:
             least[o] = min(least.get(o, inf), float(cost @ prices))
-        return fsum(least.values())
+        return fsum(least.values()) - float(prices[self.rest + 2]) * self.idle
 
     def _earned(self, prices: Reals) -> tuple[float, list[Reals]]:
         """The most that any state earns, and constraints that the prices violate."""
         most, violated = 0.0, list[Reals]()
         each = [self._in_range(at, prices) for at in range(len(self.ends))]
-        near = self.worked.near(prices[: self.kernels], min(earns for _, earns, _ in each))
-        over = np.max([self.worked.most(of_kernel, near) - max(earns, 0.0) for of_kernel, earns, _ in each], axis=0)
-        if len(self.worked.done) < WORKED_OUT and len(near):
-            top = np.argsort(-over, kind="stable")[:LOOKED_AT]
-            self.worked.work_out([int(n) for n in near[top[over[top] > MARGIN]]])
-            near = near[self.worked.unknown[near]]
-        for at, (of_kernel, earns, loads) in enumerate(each):
-            values = self.worked.done @ of_kernel
-            top = np.argsort(-values, kind="stable")[:ADDED]
-            violated += [self._row(at, self.worked.done[n]) for n in top if values[n] > earns + MARGIN]
-            most = max(most, max(float(values[top[0]]), *self.worked.most(of_kernel, near).max(initial=0.0, keepdims=True)) + loads)
+        values = np.array([of_kernel for of_kernel, _, _ in each]) @ self.done.T
+        for at, (_, earns, loads) in enumerate(each):
+            top = np.argpartition(-values[at], min(ADDED, len(self.done) - 1))[:ADDED]
+            violated += [self._row(at, self.done[n]) for n in top if values[at, n] > earns + MARGIN]
+            most = max(most, float(values[at].max()) + loads)
         return most + float(prices[self.rest : self.rest + 3].sum()), violated
 
     def _in_range(self, at: int, prices: Reals) -> tuple[Reals, float, float]:
@@ -302,7 +297,11 @@ class _Program:
         earns, *load = prices[self._of_range(at)]
         dram, l2 = (price if end < inf else 0.0 for price, end in zip(load, self.ends[at], strict=True))
         of_kernel: Reals = prices[: self.kernels] / self.slowdown[at] - dram * self.dram - l2 * self.l2
-        return of_kernel, float(earns), fsum(p * end for p, end in zip((dram, l2), self.ends[at], strict=True) if p > 0.0)
+        return (
+            of_kernel,
+            float(earns),
+            fsum(p * end for p, end in zip((dram, l2), self.ends[at], strict=True) if p > 0.0),
+        )
 
 
 def _ranges(lower: Sequence[float]) -> list[tuple[float, float]]:
