@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import fsum, inf
+from math import fsum
 
 from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
@@ -30,7 +30,6 @@ from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream
 
 MOST_OPERATIONS = 2_000  # of a trace whose bound is computed: the time grows with their square
 PARTS = ("critical path", "streams", "DRAM", "L2", "mixes on the SMs")
-SLOWER = 1.2  # an algorithm whose critical path is so many times the bound without mixes may be looked at later
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class Bounds:
         return Bound(fsum(part.us for part in parts), max(by_cause, key=lambda cause: by_cause[cause]))
 
     def _of_block(self, work: Work, graph: Graph) -> Bound:
-        """The bound of one block: algorithms that are far slower join where the bound by the others reaches theirs."""
+        """The bound of one block."""
         names = {id: tuple(work.algorithms.get(id, ("",))) for id in graph.ids}
         least = {(id, name): self.least(id, name, work) for id, found in names.items() for name in found}
         us = {id: min(least[id, name].alone_us for name in found) for id, found in names.items()}
@@ -159,22 +158,16 @@ class Bounds:
             busy = (min(least[id, name].busy_us[r] for name in names[id]) for id in graph.ids)
             found.append(Bound(idle + fsum(busy), PARTS[1 + r]))
         best = max(found, key=lambda one: one.us)
-        through = {id: _through_us(graph, us, id) for id in graph.ids}
-        last = {(id, name): through[id] - us[id] + least[id, name].alone_us for id, name in least}
-        limit = SLOWER * best.us
-        while True:
-            kept = {id: [name for name in names[id] if last[id, name] <= limit] for id in graph.ids}
-            mixed = self._mixes_us(work, graph, kept, chain, idle)
-            if mixed <= min((reach for reach in last.values() if reach > limit), default=inf):
-                return max(best, Bound(mixed, PARTS[-1]), key=lambda one: one.us)
-            limit = mixed
+        mixed = self._mixes_us(work, graph, names, chain, idle)
+        return max(best, Bound(mixed, PARTS[-1]), key=lambda one: one.us)
 
     def _mixes_us(
-        self, work: Work, graph: Graph, kept: Mapping[str, Sequence[str]], chain: frozenset[str], idle: float
+        self, work: Work, graph: Graph, names: Mapping[str, Sequence[str]], chain: frozenset[str], idle: float
     ) -> float:
-        """The least time of the work by some algorithms, after others that touch the least, and the most."""
+        """The least time of the work, after others that touch the least, and the most."""
         made = [
-            {id: [self._option(id, name, work, way) for name in names] for id, names in kept.items()} for way in (0, -1)
+            {id: [self._option(id, name, work, way) for name in found] for id, found in names.items()}
+            for way in (0, -1)
         ]
         different = made[:1] if _kernels_of(made[0]) == _kernels_of(made[1]) else made
         capacity = self.session.gpu.limits.capacity
@@ -249,9 +242,3 @@ def _longest_chain(graph: Graph, us: Mapping[str, float]) -> tuple[float, frozen
         chain.append(max(waits, key=lambda id: ends[id]))
         waits = graph.before[chain[-1]]
     return max(ends.values(), default=0.0), frozenset(chain)
-
-
-def _through_us(graph: Graph, us: Mapping[str, float], id: str) -> float:
-    """The length of the longest chain with an operation."""
-    near = (other for other in graph.ids if other == id or not graph.independent(id, other))
-    return _longest_chain(graph.only(near), us)[0]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
-from math import fsum, inf
+from math import factorial, fsum, inf
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,15 @@ from gpusim.choose.simplex import maximum
 from gpusim.model.contention import chance_older, mix_times
 from gpusim.model.kernel import KernelModel
 
-MOST_MIXES = 40_000  # that are listed; where there are more, the bound has no mixes
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of blocks of a kernel in a mix, beside the most
-SMALL = 0.015  # of all work: kernels of less have no price, and are in no mix
+MOST_MIXES = 150_000  # in every order of their kernels; where there are more, mixes have fewer counts
+COUNTS = (
+    (1, 2, 3, 4, 6, 8, 12, 16, 24),
+    (1, 2, 4, 8, 16),
+    (1, 2, 6),
+    (1,),
+    (),
+)  # in a mix, beside the most [D]
+SMALL = 0.01  # of all work: kernels of less have no price, and are in no mix [D]
 DOMINATED = 1.5  # how much more SM time an algorithm takes that is left out where it saves nothing else
 ROUNDS = 60  # in which violated constraints join the program
 ADDED = 8  # of them in a round, for each range of loads
@@ -93,20 +99,20 @@ def least_of_work(
         idle_us: time before the first block runs, at least, which is that of the chain, too.
         loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
     """
-    kernels: list[_Kernel] = []
-    of_option: list[list[tuple[Option, list[int]]]] = []
     made = [
-        _not_dominated([(one, [_kernel(*k, o) for k in one.kernels]) for one in options[id]])
+        _not_dominated([(one, [_kernel(*kernel, o) for kernel in one.kernels]) for one in options[id]])
         for o, id in enumerate(graph.ids)
     ]
     small_us = SMALL * fsum(min((_sms_us(each) for _, each in found), default=0.0) for found in made)
-    for o, found in enumerate(made):
+    kernels: list[_Kernel] = []
+    of_option: list[list[tuple[Option, list[int]]]] = []
+    for found in made:
         of_option.append([])
         for option, each in found:
             large = [one for one in each if one.us > small_us]
-            of_option[o].append((option, list(range(len(kernels), len(kernels) + len(large)))))
+            of_option[-1].append((option, list(range(len(kernels), len(kernels) + len(large)))))
             kernels += large
-    mixes = _mixes(graph, kernels, capacity) if kernels else []
+    mixes = next(filter(None, (_mixes(graph, kernels, capacity, counts) for counts in COUNTS)), [])
     if not mixes:
         return 0.0
     return _Program(kernels, of_option, mixes, [id in chain for id in graph.ids], idle_us, loads).bound()
@@ -139,21 +145,24 @@ def _kernel(model: KernelModel, work: float, op: int) -> _Kernel:
     return _Kernel(model, op, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
 
 
-def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int]) -> list[Mix]:
+def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int], counts: Sequence[int]) -> list[Mix]:
     """All mixes that fit on an SM; none where there are too many."""
     found: list[Mix] = []
+    rows = 0
     free = [{b for b, other in enumerate(graph.ids) if graph.independent(id, other)} for id in graph.ids]
 
     def extend(mix: Mix, room: Sequence[int], allowed: set[int], first: int) -> bool:
+        nonlocal rows
         for k in range(first, len(kernels)):
             model, op = kernels[k].model, kernels[k].op
             if op not in allowed:
                 continue
             most = min(model.blocks_per_sm, *(r // n for r, n in zip(room, model.need, strict=True) if n))
-            for count in dict.fromkeys((*(n for n in COUNTS if n < most), *([most] if most > 0 else ()))):
+            for count in dict.fromkeys((*(n for n in counts if n < most), *([most] if most > 0 else ()))):
                 found.append((*mix, (k, count)))
                 left = [r - n * count for r, n in zip(room, model.need, strict=True)]
-                if len(found) > MOST_MIXES or not extend(found[-1], left, allowed & free[op], k + 1):
+                rows += factorial(len(found[-1]))
+                if rows > MOST_MIXES or not extend(found[-1], left, allowed & free[op], k + 1):
                     return False
         return True
 
