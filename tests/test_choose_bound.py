@@ -16,7 +16,8 @@ from tiny import convolution, launch, stream, trace
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
 from gpusim.choose.bound import Bounds, bound_of_trace, touched_bytes
-from gpusim.choose.least import HELD, JUMPED, Least, least_of_kernel, least_of_launches, least_work, less_of, tile_works
+from gpusim.choose.least import JUMPED, Least, least_of_kernel, least_of_launches, least_work, less_of, tile_works
+from gpusim.choose.moves import fastest, first_splits, lane_weights
 from gpusim.choose.plan import Plan, Work, planned_trace
 from gpusim.choose.search import select, work_of
 from gpusim.engine.launches import jitter_factor
@@ -122,39 +123,52 @@ def recorded(name: str) -> Bounds:
 
 
 @st.composite
-def recorded_plans(draw: st.DrawFn) -> tuple[Bounds, Work, Plan]:
-    """Some operations of a recording in any streams, by any algorithms, and how the streams share the GPU."""
+def recorded_plans(draw: st.DrawFn) -> tuple[Bounds, Work, list[Plan]]:
+    """Some operations of a recording, in any streams, by any algorithms, with any way to share the GPU."""
     bounds = recorded(draw(st.sampled_from(RECORDED)))
     work = bounds.work.part(sorted(draw(st.sets(st.sampled_from(bounds.work.graph.ids), min_size=1))))
+    return bounds, work, [draw_plan(draw, bounds, work) for _ in range(8)]
+
+
+def draw_plan(draw: st.DrawFn, bounds: Bounds, work: Work) -> Plan:
     lanes: list[list[str]] = [[] for _ in range(4)]
     for id in work.graph.ids:
         lanes[draw(st.integers(0, 3))].append(id)
-    algorithms = {id: draw(st.sampled_from(sorted(found))) for id, found in work.algorithms.items()}
-    used = tuple(tuple(lane) for lane in lanes if lane)
-    policy = draw(st.sampled_from(["leftover", "even", "warped-slicer", "inter-sm"])) if len(used) > 1 else "leftover"
-    return bounds, work, Plan(used, algorithms, policy)
+    fast = fastest(work, bounds)  # slow algorithms are far from any bound
+    algorithms = {
+        id: draw(st.sampled_from([fast[id], fast[id], *sorted(found)])) for id, found in work.algorithms.items()
+    }
+    plan = Plan(tuple(tuple(lane) for lane in lanes if lane), algorithms)
+    if len(plan.lanes) == 1:
+        return plan
+    policy = draw(st.sampled_from(["leftover", "leftover", "even", "warped-slicer", "inter-sm", "split"]))
+    if policy != "split":
+        return replace(plan, policy=policy)
+    return draw(st.sampled_from(list(first_splits(bounds.session.gpu, plan, lane_weights(work, bounds, plan)))))
 
 
-@examples(400)
+@examples(100)
 @given(recorded_plans())
-def test_no_replay_of_recorded_kernels_beats_the_bound(given: tuple[Bounds, Work, Plan]) -> None:
+def test_no_replay_of_recorded_kernels_beats_the_bound(given: tuple[Bounds, Work, list[Plan]]) -> None:
     """A convolution takes longer after others, by as much as these touch: any part of a module, by any algorithms."""
-    bounds, work, plan = given
-    us = replayed(work, plan, bounds.session)
-    assert max(bounds.of_any(work).us, bounds.of_plan(work, plan)) <= us * (1.0 + 1e-9)
+    bounds, work, plans = given
+    any_us = bounds.of_any(work).us
+    for plan in plans:
+        us = replayed(work, plan, bounds.session)
+        assert max(any_us, bounds.of_plan(work, plan)) <= us * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_least_of_a_convolution_is_no_more_than_that_of_its_kernels_after_others(name: str) -> None:
     """The others by the algorithms that touch most, least, and as recorded."""
     bounds = recorded(name)
-    work, session, gpu = bounds.work, bounds.session, bounds.session.gpu
+    work, session = bounds.work, bounds.session
     for pick in (min, max):
         chosen = {id: pick(found, key=lambda one: touched_bytes(found[one])) for id, found in work.algorithms.items()}
         played = session.kernels(work.trace).worked_out(planned_trace(work, Plan((work.graph.ids,), chosen)))
         for op in played.operations():
             models = [session.kernels(work.trace).model(one, op.id) for one in op.launches()]
-            after = least_of_launches(op.launches(), models, gpu.limits.capacity, gpu.model.sustained_issue_share)
+            after = least_of_launches(op.launches(), models, undisturbed=True)
             assert less_of(after, bounds.least(op.id, chosen[op.id])) == bounds.least(op.id, chosen[op.id])
 
 
@@ -174,16 +188,6 @@ def test_kernels_that_different_resources_bind_are_not_added() -> None:
     assert bound is not None and 90.0 < bound.us < session.makespan_us(made, "leftover") < 135.0
 
 
-def test_what_blocks_hold_bounds_the_makespan() -> None:
-    """A block fills half of the registers of its SM for 3 us or more, and 8 blocks on 4 SMs two turns of halves."""
-    registers, shared, warps, slots = (2 * need or 1 for need in bounded().need)
-    least = least_of_kernel(bounded(), (registers, 4 * shared, 8 * warps, 16 * slots))
-    alone_us = mix_times([(bounded().demand, 1)])[0] * 3.0
-    assert least.held_us[0] == pytest.approx(8 * alone_us * 0.5 / 4)
-    assert least.held_us[2:] == pytest.approx((8 * alone_us / 16 / 4, 8 * alone_us / 32 / 4))
-    assert least.idle_us == 1.0
-
-
 def test_a_bound_by_registers_is_above_that_of_any_other_resource() -> None:
     """Blocks that leave room for no other, and wait for latency: 16 on 4 SMs take four turns."""
     wide = [launch(4, 10.0) for _ in range(4)]
@@ -193,4 +197,4 @@ def test_a_bound_by_registers_is_above_that_of_any_other_resource() -> None:
     bound = Bounds(work, session).of_any(work)
     best = select(made, session).best.makespan_us
     assert bound.us <= best * (1.0 + 1e-9)
-    assert bound.by in HELD or bound.us == pytest.approx(best)
+    assert bound.us >= 0.9 * best

@@ -1,20 +1,25 @@
-"""Lower bounds of the makespan: the critical path, and the work that all operations ask of one resource.
+"""Lower bounds of the makespan, of one plan and of all plans.
 
-`gpusim.choose.least` has the least time of one kernel. Before the first block no resource is busy: at least for the
-shortest launch latency. A convolution after others takes longer than recorded, by the bytes that the
-others touch (`gpusim.model.context`). A bound takes less of both ends: the least and the most that they can touch.
+The bound of all plans is the largest of three: the critical path; what streams wait for, whatever streams there are
+(`gpusim.choose.lanes_bound`); and the work of all kernels (`gpusim.choose.mixes_bound`). `gpusim.choose.least` has the
+least time of one kernel. Before the first block nothing works: at least for the shortest launch latency. A convolution
+after others takes longer than recorded, by the bytes that the others touch (`gpusim.model.context`). A bound takes less
+of both ends: the least and the most that they can touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from math import exp, fsum
+from math import fsum
 
 from gpusim.choose.graph import Graph, chains, ordered
-from gpusim.choose.least import HELD, SM_RESOURCES, Least, least_of_launches, less_of
+from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
+from gpusim.choose.least import Least, least_of_launches, least_work, less_of, tile_works
+from gpusim.choose.mixes_bound import Option, least_of_work
 from gpusim.choose.plan import Plan, Work
+from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
@@ -24,9 +29,7 @@ from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream
 
 MOST_OPERATIONS = 2_000  # of a trace whose bound is computed: the time grows with their square
-PARTS = ("critical path", *SM_RESOURCES.values(), "DRAM", "L2", *HELD)
-ROUNDS = 150  # of the ascent to the best weights
-STEPS = (8.0, 2.0)  # how far a round moves them, at the first and at the last
+PARTS = ("critical path", "streams", "DRAM", "L2", "mixes on the SMs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,22 @@ class Bound:
 
 
 class Bounds:
-    """Lower bounds of plans for some work on a GPU; everything is worked out once."""
+    """Lower bounds of plans for some work on a GPU; everything is worked out once.
 
-    def __init__(self, work: Work, session: Session) -> None:
+    Args:
+        work: the operations.
+        session: where plans are replayed.
+        planned: plans run under policies that let a kernel start when it is ready, and leave its blocks on their SMs.
+    """
+
+    def __init__(self, work: Work, session: Session, *, planned: bool = True) -> None:
         self.session = session
         self.work = work
+        self.planned = planned
         self._kernels = session.kernels(work.trace)
         self._known: dict[tuple[str, str, tuple[int, int] | None], Least] = {}
         self._bytes: dict[str, tuple[int, int]] = {}
+        self._turn_us = _sure_turn_us(work, session.gpu)
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
         """The launches of an operation, for a convolution those of an algorithm; none for copies and host work."""
@@ -71,12 +82,13 @@ class Bounds:
                 self._known[key] = reduce(less_of, [self._least_of(id, way) for way in ways])
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
-                self._known[key] = Least(occupied.duration_us, (0.0, 0.0, 0.0), idle_us=occupied.duration_us)
+                us = occupied.duration_us
+                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,))
         return self._known[key]
 
     def _least_of(self, id: str, launches: Sequence[KernelLaunch]) -> Least:
-        gpu, models = self.session.gpu, [self._kernels.model(launch, id) for launch in launches]
-        return least_of_launches(launches, models, gpu.limits.capacity, gpu.model.sustained_issue_share)
+        models = [self._kernels.model(launch, id) for launch in launches]
+        return least_of_launches(launches, models, undisturbed=self.planned)
 
     def _others(self, id: str, work: Work) -> tuple[int, int] | None:
         """Least and most bytes that the other operations of some work touch; None: there are none."""
@@ -113,19 +125,60 @@ class Bounds:
 
     def of_plan(self, work: Work, plan: Plan) -> float:
         """A lower bound for one plan of all or part of the work, us."""
-        return _bound(work.planned(plan), lambda id: [self.least(id, plan.algorithms.get(id, ""), work)]).us
+        found = {id: self.least(id, plan.algorithms.get(id, ""), work) for id in work.graph.ids}
+        graph = work.planned(replace(plan, lanes=()))
+        choices = {id: [one] for id, one in found.items()}
+        lanes_us = least_in_lanes(graph, plan.lanes, choices, self._turn_us, bool(plan.sms)) if self.planned else 0.0
+        chain_us = _longest_chain(work.planned(plan), {id: one.alone_us for id, one in found.items()})[0]
+        idle = min((one.idle_us for id, one in found.items() if not graph.before[id]), default=0.0)
+        return max(chain_us, lanes_us, *(idle + fsum(one.busy_us[r] for one in found.values()) for r in (1, 2)))
 
     def of_any(self, work: Work) -> Bound:
         """A lower bound for all plans of some work, whatever their algorithms, streams, order, partition and memory."""
-
-        def choices(id: str) -> list[Least]:
-            return [self.least(id, name, work) for name in work.algorithms.get(id, ("",))]
-
-        parts = [_bound(work.graph.only(block), choices) for block in work.graph.blocks()]
+        parts = [self._of_block(work, work.graph.only(block)) for block in work.graph.blocks()]
         by_cause: dict[str, float] = {}
         for part in parts:
             by_cause[part.by] = by_cause.get(part.by, 0.0) + part.us
         return Bound(fsum(part.us for part in parts), max(by_cause, key=lambda cause: by_cause[cause]))
+
+    def _of_block(self, work: Work, graph: Graph) -> Bound:
+        """The bound of one block."""
+        names = {id: tuple(work.algorithms.get(id, ("",))) for id in graph.ids}
+        least = {(id, name): self.least(id, name, work) for id, found in names.items() for name in found}
+        us = {id: min(least[id, name].alone_us for name in found) for id, found in names.items()}
+        chain_us, chain = _longest_chain(graph, us)
+        idle = min(
+            (least[id, name].idle_us for id in graph.ids if not graph.before[id] for name in names[id]), default=0.0
+        )
+        found = [Bound(chain_us, PARTS[0])]
+        if self.planned:
+            choices = {id: [least[id, name] for name in names[id]] for id in graph.ids}
+            found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us), PARTS[1]))
+        for r in (1, 2):
+            busy = (min(least[id, name].busy_us[r] for name in names[id]) for id in graph.ids)
+            found.append(Bound(idle + fsum(busy), PARTS[1 + r]))
+        best = max(found, key=lambda one: one.us)
+        mixed = self._mixes_us(work, graph, names, chain, idle)
+        return max(best, Bound(mixed, PARTS[-1]), key=lambda one: one.us)
+
+    def _mixes_us(
+        self, work: Work, graph: Graph, names: Mapping[str, Sequence[str]], chain: frozenset[str], idle: float
+    ) -> float:
+        """The least time of the work, after others that touch the least, and the most."""
+        made = [
+            {id: [self._option(id, name, work, way) for name in found] for id, found in names.items()}
+            for way in (0, -1)
+        ]
+        different = made[:1] if _kernels_of(made[0]) == _kernels_of(made[1]) else made
+        capacity = self.session.gpu.limits.capacity
+        return min(least_of_work(graph, options, capacity, chain, idle, loads=self.planned) for options in different)
+
+    def _option(self, id: str, name: str, work: Work, way: int) -> Option:
+        least, others = self.least(id, name, work), self._others(id, work) if name else None
+        launches = self._played(id, name, others)[way] if self.launches(id, name) else ()
+        models = [self._kernels.model(launch, id) for launch in launches]
+        kernels = tuple((model, least_work(model, tile_works(model))) for model in models)
+        return Option(kernels, least.alone_us, *least.busy_us[1:])
 
 
 def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
@@ -139,7 +192,7 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     if len(operations) > MOST_OPERATIONS or any(stream.gpu or stream.arrivals for stream in trace.streams):
         return None
     waits = ordered({id: op.depends_on for id, op in operations.items()})
-    bounds = Bounds(Work(trace, waits.with_order(chains(trace)), operations, {}), session)
+    bounds = Bounds(Work(trace, waits.with_order(chains(trace)), operations, {}), session, planned=False)
     return bounds.of_any(bounds.work) if operations else None
 
 
@@ -157,52 +210,29 @@ def _beside(trace: Trace, op: Convolution, touched: int) -> Trace:
     return trace.model_copy(update={"streams": (stream,)})
 
 
-def _bound(graph: Graph, choices: Callable[[str], Sequence[Least]]) -> Bound:
-    """The lower bound over all choices of one alternative for each operation.
+def _sure_turn_us(work: Work, gpu: GPU) -> float:
+    """What kernels wait for each other stream, us; 0 where that is not sure.
 
-    Each part is a lower bound, so any weighted mean of them is one, too; and for given weights each operation can be
-    minimised independently. The bound is the best over the weights tried (a Lagrangian relaxation).
+    A stream that does work of the host does not count, and of kernels that end together the first does not wait for
+    the others: so do kernels without jitter, and equal ones.
     """
-    options = {id: choices(id) for id in graph.ids}
-    chain = _longest_chain(graph, {id: min(one.alone_us for one in found) for id, found in options.items()})
-    first = (one for id, waits in graph.before.items() if not waits for one in options[id])
-    idle = min((one.idle_us for one in first), default=0.0)
-    parts = [
-        [(one.alone_us if id in chain else 0.0, *one.resources_us) for one in found] for id, found in options.items()
+    launched = [
+        dict.fromkeys(launch for one in work.algorithms[id].values() for launch in one.kernels)
+        if id in work.algorithms
+        else dict.fromkeys(op.launches())
+        for id, op in work.operations.items()
     ]
-    corners = [fsum(min(one[part] for one in found) for found in parts) for part in range(len(PARTS))]
-    each = [us + idle * (part > 0) for part, us in enumerate(corners)]
-    us, by = max((us, -part) for part, us in enumerate(each))
-    if all(len(found) == 1 for found in parts):
-        return Bound(us, PARTS[-by])
-    return max(Bound(us, PARTS[-by]), _best_weighted(parts, each, idle), key=lambda one: one.us)
+    every = [launch for launches in launched for launch in launches]
+    unsure = any(op.host_waits for op in work.operations.values()) or not all(launched)
+    return 0.0 if unsure or gpu.model.block_jitter == 0.0 or len(set(every)) < len(every) else gpu.model.stream_turn_us
 
 
-def _best_weighted(parts: Sequence[Sequence[tuple[float, ...]]], each: Sequence[float], idle: float) -> Bound:
-    """The largest weighted bound that an ascent finds: a part that is large in what is chosen gains weight."""
-    whole = max(each) or 1.0
-    logs = [STEPS[0] * us / whole for us in each]
-    best = Bound(0.0, PARTS[0])
-    for n in range(ROUNDS):
-        powers = [exp(one - max(logs)) for one in logs]
-        total = fsum(powers)
-        weights = [one / total for one in powers]
-        chosen = [min(found, key=lambda one: _product(weights, one)) for found in parts]
-        sums = [fsum(one[part] for one in chosen) + idle * (part > 0) for part in range(len(weights))]
-        us = _product(weights, sums)
-        if us > best.us:
-            best = Bound(us, PARTS[max(range(len(PARTS)), key=lambda part: weights[part])])
-        step = STEPS[0] + (STEPS[1] - STEPS[0]) * n / ROUNDS
-        logs = [one + step / (n + 1) ** 0.5 * part / whole for one, part in zip(logs, sums, strict=True)]
-    return best
+def _kernels_of(options: Mapping[str, Sequence[Option]]) -> list[object]:
+    return [model.identity for found in options.values() for option in found for model, _ in option.kernels]
 
 
-def _product(weights: Sequence[float], values: Sequence[float]) -> float:
-    return sum(weight * value for weight, value in zip(weights, values, strict=True))
-
-
-def _longest_chain(graph: Graph, us: Mapping[str, float]) -> frozenset[str]:
-    """The operations of the critical path."""
+def _longest_chain(graph: Graph, us: Mapping[str, float]) -> tuple[float, frozenset[str]]:
+    """The length of the critical path, and its operations."""
     ends: dict[str, float] = {}
     for id, waits in graph.before.items():
         ends[id] = max((ends[other] for other in waits), default=0.0) + us[id]
@@ -211,4 +241,4 @@ def _longest_chain(graph: Graph, us: Mapping[str, float]) -> frozenset[str]:
     while waits:
         chain.append(max(waits, key=lambda id: ends[id]))
         waits = graph.before[chain[-1]]
-    return frozenset(chain)
+    return max(ends.values(), default=0.0), frozenset(chain)

@@ -25,12 +25,10 @@ from math import fsum, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.model.contention import SHARED, age_shares, mix_times
+from gpusim.model.contention import age_shares, mix_times
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import KernelLaunch, launch_waits
 
-HELD = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
-SM_RESOURCES = {"issue": "issue slots", "alu": "ALU", "fma": "FMA", "tensor": "tensor cores", "l1": "L1"}
 JUMPED = 40  # least blocks in a row that a replay counts as mean ones (`SKIPPED_WAVES` of `gpusim.engine.skipping`)
 PRIME = 2**31 - 1  # of the jitter (`gpusim.engine.launches`)
 Reals = npt.NDArray[np.float64]
@@ -42,41 +40,25 @@ class Least:
 
     alone_us: float  # time on an idle GPU
     busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy by itself
-    # least time for which it keeps each of `SM_RESOURCES` fully busy on all SMs
-    used_us: tuple[float, ...] = field(default=(0.0,) * len(SM_RESOURCES), compare=False)
-    # least time for which it holds all of each of `HELD` on all SMs
-    held_us: tuple[float, ...] = field(default=(0.0,) * len(HELD), compare=False)
     idle_us: float = field(default=0.0, compare=False)  # least time before its first block runs
-
-    @property
-    def resources_us(self) -> tuple[float, ...]:
-        """Times that it takes of each resource, in the order of `PARTS` from the second on."""
-        return (*self.used_us, *self.busy_us[1:], *self.held_us)
+    # least time of each kernel, where they run one after the other; else of the whole
+    steps_us: tuple[float, ...] = field(default=(), compare=False)
 
 
-def least_of_kernel(model: KernelModel, capacity: Sequence[int] = (), issue_share: float = 1.0) -> Least:
+def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     """The lower bounds of one launch.
 
     Args:
         model: the launch.
-        capacity: what an SM has of each of `HELD`; empty: what blocks hold is not bounded.
-        issue_share: share of the issue slots that kernels sustain; where a pipe binds they may all be busy.
+        undisturbed: no policy takes its blocks off their SMs, so that the first one does its ramp.
     """
     works = tile_works(model)
     work = least_work(model, works)
-    demands = model.demand.demands
     warps_us = work * model.demand.warps_per_scheduler * model.unit_us / model.sm_count
-    used = [demands[SHARED.index(f"{name}_cycles")] for name in SM_RESOURCES]
-    used[0] *= issue_share
-    block_us = mix_times([(model.demand, 1)])[0] * model.unit_us
-    shares = [need / most for need, most in zip(model.need, capacity, strict=True)] if capacity else [0.0] * len(HELD)
-    return Least(
-        model.latency_us + max(work * model.most_share_us, _busiest_us(model, works)),
-        (warps_us * max(demands), work * model.dram_share_us, work * model.l2_share_us),
-        tuple(warps_us * one for one in used),
-        tuple(work * block_us * share / model.sm_count for share in shares),
-        model.latency_us,
-    )
+    first_us = _first_us(model, works) if undisturbed else 0.0
+    us = model.latency_us + max(work * model.most_share_us, _busiest_us(model, works), first_us)
+    busy_us = (warps_us * max(model.demand.demands), work * model.dram_share_us, work * model.l2_share_us)
+    return Least(us, busy_us, model.latency_us, (us,))
 
 
 def tile_works(model: KernelModel) -> Reals:
@@ -120,44 +102,53 @@ def least_work(model: KernelModel, works: Reals) -> float:
 
 def _busiest_us(model: KernelModel, works: Reals) -> float:
     """Least time of the block and of the SM that run most tiles of a launch, and of its longest tile, us."""
-    counts = range(1, model.blocks_per_sm + 1)
-    times = [mix_times([(model.demand, count)])[0] for count in counts]
-    pace = max(count / time for count, time in zip(counts, times, strict=True))
-    fastest = max(age_shares(n, model.age_preference)[0] / time for n, time in zip(counts, times, strict=True))
     if may_be_jumped(model):
         return 0.0
+    pace, fastest = _paces(model)
     ordered = np.sort(works)
     of_block = max(float(ordered[-1]), float(ordered[: -(-model.tiles // model.blocks)].sum()))
     of_sm = float(ordered[: -(-model.tiles // model.sm_count)].sum())
     return max(of_block / fastest, of_sm / pace) * model.unit_us
 
 
+def _first_us(model: KernelModel, works: Reals) -> float:
+    """Least time of the blocks that are placed first, on one of their SMs, with their ramp, us.
+
+    The first block of the launch is one of them, and the shortest has its SM's throughput with as many others at most.
+    """
+    pace, fastest = _paces(model)
+    ramps = model.ramps or (0.0,) * model.blocks_per_sm
+    first, shortest = float(works[0]), float(works.min())
+    each = (max((first + ramp) / fastest, n * (shortest + ramp) / pace) for n, ramp in enumerate(ramps, 1))
+    return min(each, default=0.0) * model.unit_us
+
+
+def _paces(model: KernelModel) -> tuple[float, float]:
+    """Highest throughput of an SM and of one block on it, by any number of blocks of the kernel; 1 as recorded."""
+    counts = range(1, model.blocks_per_sm + 1)
+    times = [mix_times([(model.demand, count)])[0] for count in counts]
+    pace = max(count / time for count, time in zip(counts, times, strict=True))
+    return pace, max(age_shares(n, model.age_preference)[0] / time for n, time in zip(counts, times, strict=True))
+
+
 def least_of_launches(
-    launches: Sequence[KernelLaunch],
-    models: Sequence[KernelModel],
-    capacity: Sequence[int] = (),
-    issue_share: float = 1.0,
+    launches: Sequence[KernelLaunch], models: Sequence[KernelModel], *, undisturbed: bool = False
 ) -> Least:
     """The lower bounds of the kernels of one operation; arguments as of `least_of_kernel`."""
-    each = [least_of_kernel(model, capacity, issue_share) for model in models]
+    each = [least_of_kernel(model, undisturbed=undisturbed) for model in models]
     ends: list[float] = []
     waiting = list(launch_waits(launches))
     for waits, one in zip(waiting, each, strict=True):
         ends.append(max((ends[at] for at in waits), default=0.0) + one.alone_us)
     sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
-    used = tuple(fsum(one.used_us[r] for one in each) for r in range(len(SM_RESOURCES)))
-    held = tuple(fsum(one.held_us[r] for one in each) for r in range(len(HELD)))
     idle = min(one.idle_us for waits, one in zip(waiting, each, strict=True) if not waits)
-    return Least(max(ends), (sm, dram, l2), used, held, idle)
+    in_a_row = all(launch.stream == "main" for launch in launches)
+    steps = tuple(one.alone_us for one in each) if in_a_row else (max(ends),)
+    return Least(max(ends), (sm, dram, l2), idle, steps)
 
 
 def less_of(one: Least, other: Least) -> Least:
     """What holds wherever one of two lower bounds does."""
     sm, dram, l2 = map(min, one.busy_us, other.busy_us)
-    return Least(
-        min(one.alone_us, other.alone_us),
-        (sm, dram, l2),
-        tuple(map(min, one.used_us, other.used_us)),
-        tuple(map(min, one.held_us, other.held_us)),
-        min(one.idle_us, other.idle_us),
-    )
+    alone, idle = min(one.alone_us, other.alone_us), min(one.idle_us, other.idle_us)
+    return Least(alone, (sm, dram, l2), idle, tuple(map(min, one.steps_us, other.steps_us)))

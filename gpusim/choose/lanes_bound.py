@@ -1,0 +1,124 @@
+"""Lower bound of the makespan by what streams wait for: one another, launch latencies, and turns at the front end.
+
+A stream whose operations are not all done has a kernel under way or waits for another stream. So until then it delays
+each kernel that starts in another stream (`gpusim.model.front_end`). Two things are taken optimistically:
+
+* Operations that one event releases start at one instant, and the first of them need not wait for the others.
+* A later start may wait for fewer streams. So a kernel gets the best of all times from its own on.
+
+The ends of streams are lower bounds at any time, and give higher ones in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations, product
+from math import inf
+
+from gpusim.choose.graph import Graph
+from gpusim.choose.least import Least
+from gpusim.common.errors import InputError
+from gpusim.model.front_end import CHANNELS, turn_wait_us
+
+MOST_LANED = 6  # operations whose streams are all looked at
+ITERATIONS = 6  # in which the ends of streams settle
+Lanes = Sequence[Sequence[str]]
+Choices = Mapping[str, Sequence[Least]]  # what each operation takes by each algorithm
+
+
+def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float) -> float:
+    """The least of `least_in_lanes` over all streams, with SMs of their own or not; 0 for over `MOST_LANED` operations.
+
+    Args:
+        graph: the operations.
+        choices: of each operation.
+        turn_us: `stream_turn_us` of the GPU.
+    """
+    if len(graph.ids) > MOST_LANED:
+        return 0.0
+    least = {id: min(sum(one.steps_us) for one in choices[id]) for id in graph.ids}
+    least_us = sum(least.values())  # in one stream
+    for parts in _partitions(graph.ids):
+        if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
+            for lanes in _in_any_order(graph, parts):
+                each = (least_in_lanes(graph, lanes, choices, turn_us, own, least_us) for own in (False, True))
+                least_us = min(least_us, *each)
+    return least_us
+
+
+def least_in_lanes(
+    graph: Graph, lanes: Lanes, choices: Choices, turn_us: float, own_sms: bool, enough_us: float = inf
+) -> float:
+    """The least makespan of operations in some streams.
+
+    Args:
+        graph: the operations, without the order of the streams.
+        lanes: the streams.
+        choices: of each operation.
+        turn_us: `stream_turn_us` of the GPU.
+        own_sms: whether each stream has SMs of its own.
+        enough_us: no higher bound is sought.
+
+    Raises:
+        InputError: the streams cannot run in this order.
+    """
+    waits = graph.with_order(lanes)
+    lane = {id: n for n, ids in enumerate(lanes) for id in ids}
+    beside = {id: _not_released(waits, lane, id) for id in waits.ids}
+    ends = [0.0] * len(lanes)
+    for _ in range(ITERATIONS):
+        done: dict[str, float] = {}
+        for id, others in waits.before.items():
+            start = max((done[other] for other in others), default=0.0)
+            first = [ends[n] for n in beside[id]]
+            later = [end for n, end in enumerate(ends) if n != lane[id]]
+            done[id] = min(_end(start, one.steps_us, first, later, turn_us, own_sms) for one in choices[id])
+        before, ends = ends, [max(done[id] for id in ids) for ids in lanes]
+        if turn_us == 0.0 or len(lanes) > CHANNELS or ends == before or max(ends) >= enough_us:
+            break
+    return max(ends)
+
+
+def _not_released(waits: Graph, lane: Mapping[str, int], id: str) -> list[int]:
+    """The streams that an operation surely finds under way or waiting when it starts, if they are not done."""
+    if not waits.before[id]:
+        return []
+    released = {lane[other] for earlier in waits.before[id] for other in waits.after[earlier]}
+    return [n for n in dict.fromkeys(lane.values()) if n not in released]
+
+
+def _end(
+    start: float, steps: Sequence[float], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
+) -> float:
+    """When kernels that run one after the other end, at least."""
+    now = start
+    for n, step in enumerate(steps):
+        now = _start(now, later if n else first, turn_us, own) + step
+    return now
+
+
+def _start(ready: float, ends: Sequence[float], turn_us: float, own: bool) -> float:
+    """When a kernel's launch latency begins, at least, where other streams end at some times."""
+    times = [ready, *(end for end in ends if end > ready)] if turn_us > 0.0 else [ready]
+    return min(at + turn_wait_us(sum(end > at for end in ends), turn_us, own) for at in times)
+
+
+def _in_any_order(graph: Graph, parts: Sequence[Sequence[str]]) -> Iterator[Lanes]:
+    """Streams of some operations each, in every order in which they can run."""
+    for lanes in product(*(permutations(part) for part in parts)):
+        try:
+            graph.with_order(lanes)
+        except InputError:
+            continue
+        yield lanes
+
+
+def _partitions(ids: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
+    """Every way to put operations into streams."""
+    if not ids:
+        yield []
+        return
+    for parts in _partitions(ids[1:]):
+        for n, part in enumerate(parts):
+            yield [*parts[:n], (ids[0], *part), *parts[n + 1 :]]
+        yield [(ids[0],), *parts]

@@ -1,0 +1,98 @@
+"""Progress of kernels in many mixes at once: `gpusim.model.mixing.progress` for arrays of mixes of equal size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.model.contention import WarpDemand, _use, mix_times
+from gpusim.model.mixing import LEAST_LEFT, ROUNDS, Use
+
+Reals = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+
+
+def use_alone(demand: WarpDemand, count: int) -> Use:
+    """Use of an SM by some blocks of a kernel that have it to themselves."""
+    return _use(demand, count, mix_times([(demand, count)])[0])
+
+
+def progress_of_mixes(uses: Sequence[Use], mixes: Places) -> Reals:
+    """Progress of each kernel of each mix, 1 as if it had the SM to itself.
+
+    Args:
+        uses: of kernels that have an SM to themselves.
+        mixes: for each mix which of ``uses`` are in it, the oldest first.
+    """
+    return _Mixes(uses, mixes).progress()
+
+
+class _Mixes:
+    """Arrays with a row for each mix and a column for each of its kernels, the oldest first."""
+
+    def __init__(self, uses: Sequence[Use], mixes: Places) -> None:
+        def column(name: str) -> Reals:
+            return np.array([float(getattr(use, name)) for use in uses])[mixes]
+
+        self.size = mixes.shape[1]
+        self.issue, self.operands, self.path, self.visit = map(column, ("issue", "operands", "path", "visit"))
+        self.cycles, self.burst, self.together, self.taken = map(column, ("cycles", "burst", "together", "taken"))
+        self.pipes = np.array([use.pipes for use in uses])[mixes]
+        self.meet = self._meet(column("warps"), column("slowest_counts"))
+        self.shares = np.ones(mixes.shape)
+
+    def progress(self) -> Reals:
+        """Progress of each kernel."""
+        if self.size == 1:
+            return self.shares
+        for _ in range(ROUNDS):
+            for i in reversed(range(self.size)):
+                self.shares[:, i] = 1.0 / (1.0 + self._stretch(i))
+            met = np.minimum(1.0, self.path * self.shares) * self.visit
+            waits = self.path * (met.sum(axis=1, keepdims=True) - met) / self.visit / 2.0
+            self.shares = 1.0 / (1.0 / self.shares + waits)
+        totals = [(self.issue * self.shares).sum(axis=1), (self.path * self.shares).sum(axis=1)]
+        pipes = (self.pipes * self.shares[:, :, None]).sum(axis=1).max(axis=1)
+        over = np.maximum(1.0, np.maximum(pipes, np.maximum(*totals)))
+        shares: Reals = self.shares / over[:, None]
+        return shares
+
+    def _meet(self, warps: Reals, slowest_counts: Reals) -> Reals:
+        """Warps of others on the fullest scheduler beside a kernel's own, over those on the mean scheduler."""
+        total = warps.sum(axis=1, keepdims=True)
+        others = total - warps
+        fullest = np.ceil(total - 1e-9)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            met = np.maximum(0.0, fullest - np.maximum(1.0, warps)) / others
+        meet: Reals = np.where(slowest_counts > 0.0, met, 1.0)
+        return meet
+
+    def _stretch(self, i: int) -> Reals:
+        """Relative increase of a kernel's instruction time because others occupy the schedulers."""
+        met = self.shares * self.meet[:, i, None]
+        issued = self.issue * met
+        older, younger = slice(0, i), slice(i + 1, None)
+        taken = issued[:, older].sum(axis=1)
+        in_bursts = (issued * self.together)[:, older].sum(axis=1)
+        mine = self.issue[:, i]
+        in_bursts = np.divide(in_bursts, taken, out=np.zeros_like(taken), where=taken > 0.0)
+        stretch = _beside(mine + in_bursts * (1.0 - mine), taken)
+        held = (self.pipes * met[:, :, None])[:, older].sum(axis=1)
+        stretch = np.maximum(stretch, _beside(self.pipes[:, i], held).max(axis=1))
+        stretch += (issued * self.together)[:, younger].sum(axis=1)
+        bursts = (issued * (self.burst - 0.5))[:, younger].sum(axis=1) / self.burst[:, i]
+        cycles = self.cycles[:, i]
+        stretch += np.divide(bursts, cycles, out=np.zeros_like(bursts), where=cycles > 0.0)
+        used = issued.sum(axis=1) - issued[:, i]
+        equal = np.maximum(0.0, self.taken[:, i] + self.issue.sum(axis=1) - mine - 1.0)
+        blocked = np.maximum(stretch, np.minimum(_beside(self.taken[:, i], used), equal))
+        result: Reals = np.where(self.operands[:, i] > 0.0, blocked, stretch)
+        return result
+
+
+def _beside(used: Reals, taken: Reals) -> Reals:
+    """Increase of the time at a resource that others occupy in part."""
+    result: Reals = used / np.maximum(LEAST_LEFT, 1.0 - taken) - used
+    return result

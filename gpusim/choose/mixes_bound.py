@@ -1,0 +1,318 @@
+"""Lower bound of the makespan by the work of all kernels: the least time in which mixes of blocks on the SMs do it.
+
+At any instant each SM holds a *mix*: some blocks of kernels of which none waits for another. The model gives the
+progress of each kernel there (`gpusim.model.contention`). Give each kernel a price for its work. If no state of the GPU
+earns more than 1 per us, then all work takes at least as long as it is worth. Any prices give a valid bound. The best
+ones are the dual of a linear program: the least time of mixes that do all the work.
+
+* Each operation takes the algorithm that is worth least.
+* The loads of L2 and DRAM fall into ranges. In each range kernels are slowed at least as by its lower ends, and all
+  SMs together load them at most as by its upper ends.
+* The time for which DRAM and L2 serve the work, and the critical path, have prices, too.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+from math import factorial, fsum, inf
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.choose.graph import Graph
+from gpusim.choose.mixes_array import progress_of_mixes, use_alone
+from gpusim.choose.simplex import maximum
+from gpusim.model.contention import chance_older, mix_times
+from gpusim.model.kernel import KernelModel
+
+MOST_MIXES = 150_000  # in every order of their kernels; where there are more, mixes have fewer counts
+COUNTS = (
+    (1, 2, 3, 4, 6, 8, 12, 16, 24),
+    (1, 2, 4, 8, 16),
+    (1, 2, 6),
+    (1,),
+    (),
+)  # in a mix, beside the most [D]
+SMALL = 0.01  # of all work: kernels of less have no price, and are in no mix [D]
+DOMINATED = 1.5  # how much more SM time an algorithm takes that is left out where it saves nothing else
+ROUNDS = 60  # in which violated constraints join the program
+ADDED = 8  # of them in a round, for each range of loads
+DRAM_LOADS = (0.0, 0.4, 0.8)  # lower ends of ranges
+L2_LOADS = (0.0, 0.5, 0.65, 0.75, 0.85, 0.95, 1.05, 1.3)
+LATE_LOAD = 0.021  # by which loads may move before slowdowns follow (`LOAD_STEP` of `gpusim.engine.sm_array`)
+CLOSE = 1e-3  # relative: a bound so near to that of the program is not improved
+MARGIN = 1e-7
+MANY = 800  # constraints, above which those leave the program that are loose
+LOOSE = 0.1  # a constraint that is so far from binding leaves the program
+ENDLESS = 1e6  # a load that is none
+Reals = npt.NDArray[np.float64]
+Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
+
+
+@dataclass(frozen=True)
+class Option:
+    """One algorithm of an operation.
+
+    Attributes:
+        kernels: the models of its kernels, each with its least work in mean blocks.
+        alone_us: least time on an idle GPU.
+        dram_us: least time for which it keeps DRAM busy.
+        l2_us: the same of L2.
+    """
+
+    kernels: tuple[tuple[KernelModel, float], ...]
+    alone_us: float
+    dram_us: float
+    l2_us: float
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel of an option, with the progress of an SM by its number of blocks, relative to the best number."""
+
+    model: KernelModel
+    op: int
+    us: float  # least time of its work with the best number of blocks on all SMs
+    best: float  # blocks per us of one SM
+    paces: tuple[float, ...]  # with 1, 2, ... blocks
+
+
+def least_of_work(
+    graph: Graph,
+    options: Mapping[str, Sequence[Option]],
+    capacity: Sequence[int],
+    chain: frozenset[str],
+    idle_us: float,
+    *,
+    loads: bool,
+) -> float:
+    """The least time for all operations, each by one of its options, us.
+
+    Args:
+        graph: the operations.
+        options: of each operation.
+        capacity: what an SM has of what a block needs.
+        chain: operations that run one after the other.
+        idle_us: time before the first block runs, at least, which is that of the chain, too.
+        loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
+    """
+    made = [
+        _not_dominated([(one, [_kernel(*kernel, o) for kernel in one.kernels]) for one in options[id]])
+        for o, id in enumerate(graph.ids)
+    ]
+    small_us = SMALL * fsum(min((_sms_us(each) for _, each in found), default=0.0) for found in made)
+    kernels: list[_Kernel] = []
+    of_option: list[list[tuple[Option, list[int]]]] = []
+    for found in made:
+        of_option.append([])
+        for option, each in found:
+            large = [one for one in each if one.us > small_us]
+            of_option[-1].append((option, list(range(len(kernels), len(kernels) + len(large)))))
+            kernels += large
+    mixes = next(filter(None, (_mixes(graph, kernels, capacity, counts) for counts in COUNTS)), [])
+    if not mixes:
+        return 0.0
+    return _Program(kernels, of_option, mixes, [id in chain for id in graph.ids], idle_us, loads).bound()
+
+
+def _sms_us(kernels: Sequence[_Kernel]) -> float:
+    """Least time of some kernels with the best number of blocks on all SMs."""
+    return fsum(one.us for one in kernels)
+
+
+def _not_dominated(options: Sequence[tuple[Option, list[_Kernel]]]) -> list[tuple[Option, list[_Kernel]]]:
+    """Options without those that need much more SM time than another, and no less of anything else [D]."""
+    return [
+        (option, kernels)
+        for option, kernels in options
+        if not any(
+            _sms_us(kernels) > DOMINATED * _sms_us(others)
+            and option.alone_us >= other.alone_us
+            and option.dram_us >= other.dram_us
+            and option.l2_us >= other.l2_us
+            for other, others in options
+        )
+    ]
+
+
+def _kernel(model: KernelModel, work: float, op: int) -> _Kernel:
+    counts = range(1, model.blocks_per_sm + 1)
+    rates = [count / (mix_times([(model.demand, count)])[0] * model.unit_us) for count in counts]
+    best = max(rates)
+    return _Kernel(model, op, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
+
+
+def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int], counts: Sequence[int]) -> list[Mix]:
+    """All mixes that fit on an SM; none where there are too many."""
+    found: list[Mix] = []
+    rows = 0
+    free = [{b for b, other in enumerate(graph.ids) if graph.independent(id, other)} for id in graph.ids]
+
+    def extend(mix: Mix, room: Sequence[int], allowed: set[int], first: int) -> bool:
+        nonlocal rows
+        for k in range(first, len(kernels)):
+            model, op = kernels[k].model, kernels[k].op
+            if op not in allowed:
+                continue
+            most = min(model.blocks_per_sm, *(r // n for r, n in zip(room, model.need, strict=True) if n))
+            for count in dict.fromkeys((*(n for n in counts if n < most), *([most] if most > 0 else ()))):
+                found.append((*mix, (k, count)))
+                left = [r - n * count for r, n in zip(room, model.need, strict=True)]
+                rows += factorial(len(found[-1]))
+                if rows > MOST_MIXES or not extend(found[-1], left, allowed & free[op], k + 1):
+                    return False
+        return True
+
+    return found if extend((), capacity, set(range(len(graph.ids))), 0) else []
+
+
+def _done(kernels: Sequence[_Kernel], mixes: Sequence[Mix]) -> Reals:
+    """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come."""
+    found = []
+    for size in sorted({len(mix) for mix in mixes}):
+        members = np.array([mix for mix in mixes if len(mix) == size])
+        alike = {(int(k), int(count)) for k, count in members.reshape(-1, 2)}
+        known = {(k, count): n for n, (k, count) in enumerate(sorted(alike))}
+        uses = [use_alone(kernels[k].model.demand, count) for k, count in known]
+        paces = np.array([kernels[k].paces[count - 1] for k, count in known])
+        at = np.array([[known[int(k), int(count)] for k, count in mix] for mix in members])
+        older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
+        by_order = {order: progress_of_mixes(uses, at[:, order]) for order in permutations(range(size))}
+        for order, progress in by_order.items():
+            backwards = by_order[order[::-1]][:, ::-1]
+            pairs = [older[members[:, a, 0], members[:, b, 0]] for a, b in combinations(order, 2)]
+            first = np.mean(pairs, axis=0)[:, None] if pairs else 1.0
+            rows = np.zeros((len(members), len(kernels)))
+            place = members[:, order, 0]
+            values = (first * progress + (1.0 - first) * backwards) * paces[at[:, order]]
+            np.put_along_axis(rows, place, values, axis=1)
+            found.append(rows)
+    return np.vstack(found)
+
+
+# ---- the program
+
+
+class _Program:
+    """Maximise the worth of all operations, such that no state of the GPU earns more than 1.
+
+    Variables: the price of each kernel, the worth of each operation; of DRAM's, L2's and the chain's time; and for each
+    range of loads what one SM earns at most, and prices of the loads of DRAM and L2.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[_Kernel],
+        of_option: Sequence[Sequence[tuple[Option, Sequence[int]]]],
+        mixes: Sequence[Mix],
+        in_chain: Sequence[bool],
+        idle_us: float,
+        loads: bool,
+    ) -> None:
+        self.done = _done(kernels, mixes)
+        self.kernels, self.ops = len(kernels), len(of_option)
+        ranges = list(product(_ranges(DRAM_LOADS), _ranges(L2_LOADS))) if loads else [((0.0, inf), (0.0, inf))]
+        self.ends = [(dram[1], l2[1]) for dram, l2 in ranges]
+        slowdown = [[one.model.slowdown(dram[0], l2[0], 1.0) for one in kernels] for dram, l2 in ranges]
+        self.slowdown = np.array(slowdown)
+        demand = [one.best * one.model.unit_us * one.model.sm_count for one in kernels]
+        self.dram = np.array([one.model.load.dram * all_sms for one, all_sms in zip(kernels, demand, strict=True)])
+        self.l2 = np.array([one.model.load.l2 * all_sms for one, all_sms in zip(kernels, demand, strict=True)])
+        self.scale = fsum(one.us for one in kernels) or 1.0
+        self.rest = self.kernels + self.ops  # where DRAM, L2 and the chain begin
+        self.width = self.rest + 3 + 3 * len(ranges)
+        self.idle = idle_us / self.scale
+        self.costs = [
+            (o, self._cost(kernels, of, option, in_chain[o]))
+            for o, found in enumerate(of_option)
+            for option, of in found
+        ]
+
+    def _cost(self, kernels: Sequence[_Kernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
+        """What an option is worth, by each variable."""
+        cost = np.zeros(self.width)
+        for k in of:
+            cost[k] = kernels[k].us / self.scale
+        chain_us = option.alone_us if in_chain else 0.0
+        cost[self.rest : self.rest + 3] = np.array([option.dram_us, option.l2_us, chain_us]) / self.scale
+        return cost
+
+    def _of_range(self, at: int) -> slice:
+        """Where the variables of a range are."""
+        return slice(self.rest + 3 + 3 * at, self.rest + 6 + 3 * at)
+
+    def _row(self, at: int, done: Reals) -> Reals:
+        """What an SM with a mix earns in a range, the loads off, over the most of any."""
+        row = np.zeros(self.width)
+        row[: self.kernels] = done / self.slowdown[at]
+        row[self._of_range(at)] = -1.0, -float(done @ self.dram), -float(done @ self.l2)
+        return row
+
+    def _fixed(self) -> tuple[list[Reals], Reals]:
+        """The constraints of options, of ranges, and their limits."""
+        rows = []
+        for o, cost in self.costs:
+            rows.append(-cost)
+            rows[-1][self.kernels + o] = 1.0
+        for at, ends in enumerate(self.ends):
+            rows.append(np.zeros(self.width))
+            rows[-1][self.rest : self.rest + 3] = 1.0
+            rows[-1][self._of_range(at)] = 1.0, *(min(end, ENDLESS) for end in ends)
+        return rows, np.array([*[0.0] * len(self.costs), *[1.0] * len(self.ends)])
+
+    def bound(self) -> float:
+        """The best bound that is found, us."""
+        rows, limits = self._fixed()
+        best_of_each = self.done[np.unique(self.done.argmax(axis=0))]
+        rows += [self._row(at, done) for at in range(len(self.ends)) for done in best_of_each]
+        target = np.zeros(self.width)
+        target[self.kernels : self.rest] = 1.0
+        target[self.rest + 2] = -self.idle
+        best = 0.0
+        for _ in range(ROUNDS):
+            prices = maximum(target, np.array(rows), np.append(limits, np.zeros(len(rows) - len(limits))))
+            earned, violated = self._earned(prices)
+            best = max(best, self._worth(prices) / earned)
+            if best >= (1.0 - CLOSE) * float(target @ prices):
+                break
+            if len(rows) > MANY:
+                rows = [row for n, row in enumerate(rows) if n < len(limits) or row @ prices > -LOOSE]
+            rows += violated
+        return (best + self.idle) * self.scale
+
+    def _worth(self, prices: Reals) -> float:
+        """The worth of all operations, each by the option that is worth least, without idle time of the chain."""
+        least: dict[int, float] = {}
+        for o, cost in self.costs:
+            least[o] = min(least.get(o, inf), float(cost @ prices))
+        return fsum(least.values()) - float(prices[self.rest + 2]) * self.idle
+
+    def _earned(self, prices: Reals) -> tuple[float, list[Reals]]:
+        """The most that any state earns, and constraints that the prices violate."""
+        most, violated = 0.0, list[Reals]()
+        each = [self._in_range(at, prices) for at in range(len(self.ends))]
+        values = np.array([of_kernel for of_kernel, _, _ in each]) @ self.done.T
+        for at, (_, earns, loads) in enumerate(each):
+            top = np.argpartition(-values[at], min(ADDED, len(self.done) - 1))[:ADDED]
+            violated += [self._row(at, self.done[n]) for n in top if values[at, n] > earns + MARGIN]
+            most = max(most, float(values[at].max()) + loads)
+        return most + float(prices[self.rest : self.rest + 3].sum()), violated
+
+    def _in_range(self, at: int, prices: Reals) -> tuple[Reals, float, float]:
+        """The price of each kernel in a range, the loads off; what an SM may earn; and what the loads are worth."""
+        earns, *load = prices[self._of_range(at)]
+        dram, l2 = (price if end < inf else 0.0 for price, end in zip(load, self.ends[at], strict=True))
+        of_kernel: Reals = prices[: self.kernels] / self.slowdown[at] - dram * self.dram - l2 * self.l2
+        return (
+            of_kernel,
+            float(earns),
+            fsum(p * end for p, end in zip((dram, l2), self.ends[at], strict=True) if p > 0.0),
+        )
+
+
+def _ranges(lower: Sequence[float]) -> list[tuple[float, float]]:
+    """Ranges of a load, from their lower ends; the load that slowdowns are by may be late."""
+    return list(zip(lower, [*(end + LATE_LOAD for end in lower[1:]), inf], strict=True))

@@ -1,0 +1,121 @@
+"""The parts of the bound of all plans: programs, the progress of many mixes at once, streams, and what mixes earn."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import examples
+from test_choose_bound import bounded
+
+from gpusim.choose.graph import Graph
+from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
+from gpusim.choose.least import Least
+from gpusim.choose.mixes_array import progress_of_mixes
+from gpusim.choose.mixes_bound import Option, least_of_work
+from gpusim.choose.simplex import maximum
+from gpusim.model.contention import mix_times
+from gpusim.model.kernel import KernelModel
+from gpusim.model.mixing import Use, progress
+
+
+@examples(100)
+@given(st.integers(0, 2**32 - 1))
+def test_a_program_is_solved(seed: int) -> None:
+    """Against all corners of two variables: where two constraints bind, or one and an axis, or none."""
+    random = np.random.default_rng(seed)
+    rows, most, target = random.uniform(0.1, 1.0, (4, 2)), random.uniform(0.0, 1.0, 4), random.uniform(0.0, 1.0, 2)
+    every, ends = np.vstack([rows, np.eye(2)]), np.append(most, [0.0, 0.0])
+    corners = [np.linalg.solve(every[[a, b]], ends[[a, b]]) for a, b in permutations(range(6), 2) if a < b]
+    able = [one for one in corners if (rows @ one <= most + 1e-9).all() and (one >= -1e-9).all()]
+    found = maximum(target, rows, most)
+    assert (rows @ found <= most + 1e-6).all()
+    assert target @ found == pytest.approx(max(target @ one for one in able), abs=1e-5)
+
+
+def test_a_program_without_limits_ends() -> None:
+    assert maximum(np.array([1.0]), np.array([[-1.0]]), np.array([1.0])).tolist() == [0.0]
+
+
+SHARES = st.floats(0.0, 1.0)
+USES = st.builds(
+    Use,
+    issue=SHARES,
+    pipes=st.tuples(SHARES, SHARES),
+    operands=st.sampled_from([0.0, 0.3]),
+    path=st.sampled_from([0.0, 0.4, 0.9]),
+    visit=st.floats(0.1, 3.0),
+    cycles=st.sampled_from([0.0, 4.0, 50.0]),
+    burst=st.floats(1.0, 30.0),
+    together=SHARES,
+    warps=st.floats(0.25, 8.0),
+    slowest_counts=st.booleans(),
+)
+
+
+@examples(200)
+@given(st.lists(USES, min_size=1, max_size=4))
+def test_many_mixes_progress_as_the_model_says(uses: list[Use]) -> None:
+    mixes = list(permutations(range(len(uses))))
+    expected = [progress([uses[n] for n in mix]) for mix in mixes]
+    np.testing.assert_allclose(progress_of_mixes(uses, np.array(mixes)), expected, rtol=1e-9)
+
+
+# ---- streams
+
+
+def steps(*us: float) -> list[Least]:
+    return [Least(sum(us), (0.0, 0.0, 0.0), 0.0, us)]
+
+
+BESIDE = Graph({"a": (), "b": ()})
+
+
+def test_a_kernel_waits_for_the_streams_that_are_not_done() -> None:
+    """Two streams of 3 kernels of 5 us: the first ones start together, later ones wait 1 us for the other stream."""
+    choices = {"a": steps(5.0, 5.0, 5.0), "b": steps(5.0, 5.0, 5.0)}
+    assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, False) == 17.0
+    assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, True) == 15.0
+    assert least_in_lanes(BESIDE, [["a", "b"]], choices, 1.0, False) == 30.0
+    assert least_in_any_lanes(BESIDE, choices, 1.0) == 15.0
+
+
+def test_a_kernel_may_start_later_where_that_is_sooner() -> None:
+    """The other stream ends 0.5 us after the kernel could start: then it need not wait for a turn of 1 us."""
+    choices = {"a": steps(5.0, 5.0), "b": steps(5.5)}
+    assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, False) == 10.5
+
+
+def test_kernels_that_one_event_releases_need_not_wait_for_one_another() -> None:
+    graph = Graph({"a": (), "b": ("a",), "c": ("a",)})
+    choices = {"a": steps(5.0), "b": steps(5.0), "c": steps(5.0)}
+    assert least_in_lanes(graph, [["a", "b"], ["c"]], choices, 1.0, False) == 10.0
+    assert least_in_any_lanes(graph, choices, 1.0) == 10.0
+
+
+# ---- mixes
+
+
+def work_us(models: dict[str, list[KernelModel]], *, chain: str = "") -> float:
+    """Bound by the work of kernels, each the only one of an operation beside all others."""
+    options = {
+        id: [Option(((one, float(one.blocks)),), 40.0, 0.0, 0.0) for one in found] for id, found in models.items()
+    }
+    graph = Graph({id: () for id in models})
+    need = next(iter(models.values()))[0].need
+    return least_of_work(graph, options, need, frozenset(chain), 1.0, loads=False)
+
+
+def test_where_no_other_block_fits_the_work_adds_up() -> None:
+    """Eight blocks on 4 SMs, each as long as an SM takes with one of them: by the algorithm that takes less."""
+    one_us = 2.0 * mix_times([(bounded().demand, 1)])[0]
+    assert work_us({"a": [bounded()]}) == pytest.approx(1.0 + 3.0 * one_us, rel=2e-3)
+    assert work_us({"a": [bounded()], "b": [bounded(unit_us=6.0)]}) == pytest.approx(1.0 + 9.0 * one_us, rel=2e-3)
+    assert work_us({"a": [bounded(), bounded(unit_us=2.0)]}) == pytest.approx(1.0 + 2.0 * one_us, rel=2e-3)
+
+
+def test_the_critical_path_has_a_price() -> None:
+    assert work_us({"a": [bounded()]}, chain="a") == pytest.approx(40.0, rel=2e-3)
