@@ -86,6 +86,12 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As argparse's, but refuse an empty argument: as a path it would be the folder of the process."""
+        if action.nargs != argparse.PARSER and "" in arg_strings:
+            raise argparse.ArgumentError(action, "is empty; expected a value")
+        return super()._get_values(action, arg_strings)
+
     def error(self, message: str) -> NoReturn:
         """Print the usage error and exit with status 2."""
         _tell(InputError(None, self.prog, f"{message} (see `{self.prog} --help`)"))

@@ -12,7 +12,7 @@ import gpusim
 from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, require_picture, told_with, trace_from
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import print_line
+from gpusim.common.tables import print_written
 from gpusim.results.metrics import DEFAULT_POLICIES
 from gpusim.results.style import save_figure
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
     require_picture(args.out, [args.source])
     with told_with([args.source]), drawn_as(args):
         save_figure(kind.draw(args), args.out)
-    print_line(f"{args.out}: {kind.summary}")
+    print_written(args.out, f"{args.out}: {kind.summary}")
 
 
 # ---- what is drawn

@@ -11,7 +11,7 @@ from gpusim.commands.arguments import json_flag
 from gpusim.commands.validate import FIGURES, figures, only_regret
 from gpusim.common.errors import InputError
 from gpusim.common.files import require_output
-from gpusim.common.tables import Column, number, numbers, print_json, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_table, print_written
 from gpusim.lab.names import title
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
     benchmark = [load(part) for part in parts(args.data or default)]
     if args.template is not None:
         write_template(args.template, benchmark)
-        print(f"{sum(len(one.conditions) for one in benchmark)} conditions are in {args.template}")
+        conditions = sum(len(one.conditions) for one in benchmark)
+        print_written(args.template, f"{conditions} conditions are in {args.template}")
         return
     predicted = read_predictions(args.predictions, benchmark)
     scores = [score_of(one, predicted[one.part.name]) for one in benchmark if predicted[one.part.name]]

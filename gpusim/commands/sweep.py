@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
+from gpusim.common.files import require_two_outputs
 from gpusim.common.tables import (
     Column,
     counted,
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     for code in experiment.code:
         _tell(f"runs the policies in {one_line(str(code))}")
     out = args.out or args.experiment.with_suffix(".csv")
+    require_two_outputs(out, args.plot)
     try:
         where = nullcontext(local(args.jobs or os.cpu_count() or 1)) if args.cluster is None else cluster(args.cluster)
         with _sigterm_as_ctrl_c(), where as (executors, width):

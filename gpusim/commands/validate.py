@@ -71,10 +71,10 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.lab.scoring import scoring, worst
     from gpusim.lab.validate import score_without_scaling
 
-    if args.rows is not None:
-        require_output(args.rows)
     if not os.path.isdir(args.dataset):
         raise InputError(args.dataset, "", "is no folder", "one as experiments/h200_validation/data")
+    if args.rows is not None:
+        require_output(args.rows, _files_of(args.dataset, args.recordings))
     if folders := recorded_gpus(args.dataset):
         return _run_matrix(args, folders)
     case = _case(args)
@@ -100,6 +100,11 @@ def run(args: argparse.Namespace) -> None:
     _print_worst(missed)
     for note in scored.notes:
         print_line(f"Note: {note}.")
+
+
+def _files_of(*folders: Path | None) -> list[Path]:
+    """Every file in some folders and below them."""
+    return [path for folder in folders if folder is not None for path in Path(folder).rglob("*")]
 
 
 def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:

@@ -37,9 +37,9 @@ def path_of(given: object, what: str) -> Path:
     """Return a path that is given as text or as one; ``what`` it is of is for the message.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither, or empty.
     """
-    if not isinstance(given, str | os.PathLike):
+    if not isinstance(given, str | os.PathLike) or given == "":
         raise InputError(None, what, f"is {quote(given)}", "the path of a file")
     return Path(given)
 
@@ -330,6 +330,24 @@ def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
         raise unwritable(path, IsADirectoryError(EISDIR, strerror(EISDIR)))
     if os.path.realpath(path) in map(os.path.realpath, inputs):
         raise InputError(path, "", "is read as well as written", "another file to write to")
+
+
+def require_two_outputs(one: Path | None, other: Path | None) -> None:
+    """Refuse a file that is also the other output of a command, or is in that folder, before either is written.
+
+    Args:
+        one: a file, or a folder that the command makes.
+        other: a file.
+
+    Raises:
+        InputError: one would replace the other.
+    """
+    if one is None or other is None:
+        return
+    first, second = Path(os.path.realpath(one)), Path(os.path.realpath(other))
+    if first == second or first in second.parents:
+        problem = "is written twice" if first == second else f"is in {one}, which is written as well"
+        raise InputError(other, "", problem, "another name")
 
 
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
