@@ -96,16 +96,16 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
         raise
+    if args.plot is not None:  # first: who reads what is printed may stop reading
+        from gpusim.sweeps.picture import draw
+
+        with drawn_as(args):
+            draw(swept, args.plot)
     if args.json:
         print_json(_as_json(swept))
     else:
         _print(swept)
     sys.stdout.flush()
-    if args.plot is not None:
-        from gpusim.sweeps.picture import draw
-
-        with drawn_as(args):
-            draw(swept, args.plot)
     _tell_what_came_of_it(swept)
     return 2 if len(swept.failures) == len(swept.points) else 0
 
