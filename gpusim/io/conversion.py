@@ -229,7 +229,7 @@ def _remarks(
     told = (
         (
             sum(run.mix is None for run in runs),
-            f"of {len(kernels)} kernels have no counters: what their blocks ask of the GPU is estimated",
+            f"of {len(kernels)} kernels have no counters: their demand is estimated",
         ),
         (
             sum(copy.direction in ("h2d", "d2h") and copy.memory is None for copy in copies),
@@ -239,7 +239,7 @@ def _remarks(
             sum(communicates(run.name) for run in runs),
             "kernels exchange data with other GPUs: their durations include waiting for these",
         ),
-        (_beside_others(kernels), "kernels ran beside kernels of other streams: their durations include that"),
+        (_beside_others(kernels), "kernels ran beside kernels of other streams: their durations include interference"),
         (rounded, f"kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us"),
         (contradicted, "waits between streams contradict the recorded times and are left out"),
     )
