@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _is_profile(path: str) -> bool:
-    """Whether a file is a profile, and no trace."""
+    """Whether a file is a profile and not a trace."""
     from gpusim.io.importing import profile_format
 
     try:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints a row, or an object with every value, for each GPU; or all of one."""
+    """Print one row or one JSON object per GPU, or all values of one GPU."""
     from gpusim.hardware.gpu import gpu_names
 
     if args.gpu == "new":
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _new(args: argparse.Namespace) -> None:
-    """Writes the file of the GPU that a profile describes, and says what it does not know."""
+    """Write the file of the GPU that a profile describes, and list the values that the profile lacks."""
     from gpusim.io.new_gpu import described, gpu_file, name_of, require_new_name
 
     if args.from_profile is None:
@@ -113,7 +113,7 @@ def _print_whole(gpu: gpusim.GPU) -> None:
 
 
 def _text(value: Any) -> str:
-    """A value for a reader."""
+    """Format a value for people."""
     if value is None or value == ():
         return "not known"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""`gpusim import`: a trace out of a profile."""
+"""`gpusim import`: make a trace of a profile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Imports, writes and says what was decided."""
+    """Import the profile, write the trace, and print the decisions."""
     from gpusim.io.part import Part
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None

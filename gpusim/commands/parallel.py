@@ -1,4 +1,4 @@
-"""`gpusim parallel`: what an iteration of training costs on many GPUs, under each way of dividing it."""
+"""`gpusim parallel`: the cost of a training iteration on many GPUs under each parallelisation strategy."""
 
 from __future__ import annotations
 

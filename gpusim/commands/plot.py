@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _of_replay(args: argparse.Namespace) -> Figure:
-    """The picture of one replay that a function of `gpusim.results.plots` draws: the kind names it."""
+    """Draw one replay by the function of `gpusim.results.plots` that has the name of the kind."""
     from gpusim.results import plots
 
     figure: Figure = getattr(plots, args.kind)(_replayed(args))
@@ -131,7 +131,7 @@ def _stalls(args: argparse.Namespace) -> Figure:
 
 
 class Kind(NamedTuple):
-    """A kind of picture: what makes it, what it shows, and whether policies and operations are of use for it."""
+    """A kind of picture: its function, what it shows, and whether it takes policies and operations."""
 
     draw: Callable[[argparse.Namespace], Figure]
     summary: str

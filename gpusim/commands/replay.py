@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def command_of(args: argparse.Namespace) -> str:
-    """The replay that some arguments say, as one would type it; what it writes is left out."""
+    """Return the command line of a replay, without the options that write files."""
     words = ["gpusim", "replay", *args.traces]
     for name in ("gpu", "recorded_on", "seed", "alternatives"):
         value = getattr(args, name)

@@ -1,4 +1,4 @@
-"""`gpusim validate`: predict what a real GPU did, and print how far off that was."""
+"""`gpusim validate`: predict measured co-runs, and print the error."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _files_of(*folders: Path | None) -> list[Path]:
 
 
 def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """Scores kernels that load one resource each beside one another."""
+    """Score pairs of kernels that load one resource each."""
     from gpusim.lab.resource_matrix import PLACEMENTS, score_matrix, totals
 
     if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):

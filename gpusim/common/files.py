@@ -95,7 +95,7 @@ def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opens a file; a pipe that nobody writes to is opened as well, and not waited for."""
+    """Open a file without waiting, even if it is a pipe without a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -123,7 +123,7 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is such a file; not, where no file can have such a name."""
+    """Whether the file exists; False for a name that no file can have."""
     return os.path.isfile(path)
 
 
@@ -244,7 +244,7 @@ def write_table(path: str | Path, text: str) -> None:
 
 
 def zipped(data: bytes) -> bytes:
-    """Gzip with no file name and no time in it, so that the same data gives the same bytes."""
+    """Compress by gzip without file name and time, so that the same data gives the same bytes."""
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
         file.write(data)
