@@ -78,7 +78,7 @@ def print_advice(advice: Advice) -> None:
 
 
 def _legend(shown: Sequence[Choice]) -> list[str]:
-    """What the columns and markers of the table mean."""
+    """Return the explanation of the columns and markers of the table."""
     reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
     named = [re.sub(r"^not validated(:| for) ", "", reason) for reason, _ in reasons.most_common(SHOWN_REASONS)]
     unmeasured = "; ".join(named + ["…"] * (len(reasons) > SHOWN_REASONS))

@@ -193,7 +193,7 @@ def _programs(names: Mapping[StreamKey, str], name: str) -> tuple[Program, ...]:
 
 
 def program_name(name: str) -> str:
-    """What a program is called whose trace has a name: of what names may hold."""
+    """Return the name of the program of a trace: its name with the characters that a name may have."""
     return _NOT_IN_STREAMS.sub("_", name)[:200] or "imported"
 
 

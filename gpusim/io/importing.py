@@ -78,11 +78,11 @@ def import_profile(
     order: Order = "inferred",
     part: Part | None = None,
 ) -> Imported:
-    """Reads a profile into a trace; of several, one for each rank of a job, a GPU each.
+    """Read a profile into a trace, or the profiles of all ranks of a job, each of which has its own GPU.
 
     Args:
         path: the profile, or those of several ranks.
-        format: one of `gpusim.io.FORMATS`; None looks at what is in the file.
+        format: one of `gpusim.io.FORMATS`; None: detected from the content.
         gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU if the profile has several; None: the first that ran kernels.
@@ -113,7 +113,7 @@ def import_profile(
 
 @dataclass(frozen=True)
 class _OfGpu:
-    """What a profile says of one GPU."""
+    """The part of a profile that belongs to one GPU."""
 
     path: Path
     format: str
@@ -327,7 +327,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[st
 
 
 def _borrowed(lent: Borrowed) -> list[str]:
-    """What the notes say of borrowed counters."""
+    """Return the notes about borrowed counters."""
     told = (
         (len(lent.same), "have those of another launch of the same kernel with the same grid"),
         (len(lent.other), "have an estimate from a launch of the same kernel with another grid"),

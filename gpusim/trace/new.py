@@ -44,8 +44,8 @@ def from_table(path: str | Path, device: str) -> Trace:
     Args:
         path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per
             thread of a block, its static and dynamic shared memory together, the duration of the kernel alone on the
-            whole GPU in microseconds, the stream that it runs on, and the program of that stream. Without a stream a
-            row is of the stream that is named after its program.
+            whole GPU in microseconds, the stream that it runs on, and the program of that stream. A row
+            without a stream belongs to the stream that is named after its program.
         device: name of the GPU that the durations are of.
 
     Raises:
