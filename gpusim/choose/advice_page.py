@@ -98,7 +98,7 @@ def _sentence(best: Choice) -> str:
         "SM split": f"give each SMs of its own, {best.setting.setting}",
         "MPS": f"run {together} under MPS, {best.setting.setting}",
         "MIG": f"give each a MIG instance, {best.setting.setting}",
-        "time slices": "let processes take turns",
+        "time slices": "run separate processes without MPS",
     }[best.setting.mechanism]
 
 

@@ -322,7 +322,7 @@ def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
         if interval_us < alone_us[program.name]:
             yield (
                 f"requests of {program.name} come every {interval_us:g} µs and take {alone_us[program.name]:g} µs "
-                "alone on the GPU: the queue grows"
+                "in isolation: the queue grows"
             )
 
 

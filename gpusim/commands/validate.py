@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recordings",
         type=Path,
         metavar="FOLDER",
-        help="predict from these recordings of the same ops on another GPU, not from those of DATASET; their times "
-        "alone are predicted, too: experiment solo",
+        help="predict from these recordings of the same ops on another GPU, not from those of DATASET; their "
+        "isolated times are predicted, too: experiment solo",
     )
     parser.add_argument("--recorded-on", metavar="NAME|PATH", help="the GPU of --recordings")
     parser.add_argument(

@@ -39,7 +39,7 @@ def smart_even_counts(units: int, useful: Sequence[int]) -> list[int]:
     """Divide evenly, but give no stream more than it can fill while another can use it.
 
     Args:
-        units: to share, at least one a stream.
+        units: to share, at least one for each stream.
         useful: units that each can fill, at least 1.
 
     Returns:
@@ -63,7 +63,7 @@ def rounds_counts(units: int, work: Sequence[Sequence[tuple[int, int]]]) -> list
     """Minimise the maximum wave count over streams (minimax), with no more units per stream than that needs.
 
     Args:
-        units: to share, at least one a stream.
+        units: to share, at least one for each stream.
         work: for each stream its kernels: blocks, and how many of them one unit holds (both at least 1).
 
     Returns:
@@ -103,7 +103,7 @@ def best_sum_counts(units: int, progress: Sequence[Sequence[float]]) -> list[int
     """Maximise the sum of progress over all splits, by dynamic programming.
 
     Args:
-        units: to share, at least one a stream.
+        units: to share, at least one for each stream.
         progress: for each stream, its progress with 1, 2, … units.
 
     Returns:

@@ -33,7 +33,7 @@ def template(device: str) -> Trace:
     """
     first = _kernel("first", "gemm", blocks=528, threads=256, registers=128, shared_bytes=32768, duration_us=120.0)
     second = _kernel("second", "copy", blocks=1056, threads=128, registers=32, shared_bytes=0, duration_us=80.0)
-    notes = "A template: replace its kernels by your own. Durations are of each kernel alone on the whole GPU."
+    notes = "A template: replace its kernels by your own. Durations are those of each isolated kernel on the whole GPU."
     streams = (Stream(name="a", operations=(first,)), Stream(name="b", operations=(second,)))
     return Trace(name="template", device=device, notes=notes, streams=streams)
 
@@ -77,7 +77,7 @@ def from_table(path: str | Path, device: str) -> Trace:
                 raise InputError(path, place, problem, f"{quote(program_of[stream])}, as before")
     if not streams:
         raise InputError(path, "", "has no rows", "one for each kernel")
-    notes = f"From {Path(path).name}: durations are of each kernel alone. What blocks demand was not counted."
+    notes = f"From {Path(path).name}: isolated durations, no counters: demand is estimated."
     made = tuple(Stream(name=name, operations=tuple(operations)) for name, operations in streams.items())
     named = dict.fromkeys(program for program in program_of.values() if program)
     try:

@@ -60,7 +60,7 @@ def plus_separated(policy: str, key: str, text: str, read: Callable[[str], T], w
         try:
             found.append(read(part.strip()))
         except (ValueError, ZeroDivisionError):
-            raise wrong(policy, f"{key} has {quote(part)}", f"{what}, one a stream, joined by +") from None
+            raise wrong(policy, f"{key} has {quote(part)}", f"{what}, one for each stream, joined by +") from None
     return found
 
 
@@ -68,7 +68,7 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
     """One value for each stream of a trace; a single value is for all.
 
     Raises:
-        InputError: neither one value nor one a stream.
+        InputError: neither one value nor one for each stream.
     """
     if len(values) == 1:
         return [values[0]] * len(streams)
