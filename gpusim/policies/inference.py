@@ -68,8 +68,8 @@ class Orion(Policy):
     )
     duration_us: float | None = parameter(
         None,
-        "isolated time of best-effort work, us, after which none is launched until all of it has ended; default no limit "
-        "(the authors advise 2.5 % of a request's latency [M])",
+        "isolated time of best-effort work, us, after which none is launched until all of it has ended; default no "
+        "limit (the authors advise 2.5 % of a request's latency [M])",
         above=0,
     )
     _launched_us: float = field(default=0.0, init=False, repr=False)
