@@ -173,13 +173,13 @@ def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
 
 
 def utf8(data: bytes, path: str | Path | None) -> str:
-    """Returns the text that a file holds.
+    """Return the text that a file holds, without the mark that Windows programs put before it.
 
     Raises:
         InputError: it is not UTF-8.
     """
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(path, f"byte {error.start}", "is not UTF-8", "text in UTF-8") from None
 
