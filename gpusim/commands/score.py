@@ -56,6 +56,9 @@ def run(args: argparse.Namespace) -> None:
         require_output(args.template)
     beside = Path(__file__).resolve().parents[2] / DATA  # of the source tree that this package is in
     default = DATA if DATA.is_dir() or not beside.is_dir() else beside
+    if args.data is None and not default.is_dir():
+        expected = f"{DATA} of the source tree, which no wheel holds"
+        raise InputError(None, "--data", "is not given, and there are no measured datasets here", expected)
     benchmark = [load(part) for part in parts(args.data or default)]
     if args.template is not None:
         write_template(args.template, benchmark)
