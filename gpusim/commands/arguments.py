@@ -122,7 +122,7 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the GPU of the recording"
     )
     parser.add_argument(
-        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where its name in the trace does not ship"
+        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, if the trace names one that does not ship"
     )
     parser.add_argument("--no-cache", action="store_true", help="fit every kernel again, and store no fits")
 
@@ -208,8 +208,9 @@ def arrivals_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=of_program(ARRIVALS, arrivals),
         metavar="PROGRAM=every:TIME|poisson:PER_S|FILE.csv",
-        help=f"{REQUESTS} requests for a program, one every TIME (us, or as 5ms) or PER_S a second at random; or "
-        "at the times of a file: one on each line, us, or in a column time_us, time_ms or time_s; repeatable",
+        help=f"requests of a program: {REQUESTS} of them, one every TIME (in us, or such as 5ms), or PER_S per second "
+        "at random; or one at each time of a file: one time per line, us, or a column time_us, time_ms or time_s; "
+        "repeatable",
     )
 
 
@@ -347,13 +348,13 @@ def picture_arguments(parser: argparse.ArgumentParser) -> None:
         "--width",
         type=inches,
         metavar="INCHES",
-        help="of the picture, as 3.35in (a column, the default) or 7in (a page)",
+        help="width of the picture: 3.35in (one column, the default), 7in (a page) or another",
     )
     parser.add_argument(
         "--style",
         choices=("paper", "screen"),
         default="paper",
-        help="text of 8 points at that width, the default, or of 10 points on 7in",
+        help="paper (default): text of 8 points, 3.35 inches wide; screen: text of 10 points, 7 inches wide",
     )
     parser.add_argument("--no-title", action="store_true", help="leave the title to the caption")
 

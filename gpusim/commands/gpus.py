@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="with new: write the file of the GPU that a profile of nsys or PyTorch was recorded on",
     )
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE.toml", help="with new: the file; default: by its name")
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE.toml", help="with new: the file to write; default: the name of the GPU"
+    )
     parser.add_argument("--device", type=whole(0), metavar="N", help="with new: which of several GPUs")
     json_flag(parser)
 

@@ -38,8 +38,8 @@ MOST_ROWS = 40
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.epilog = (
-        "An experiment runs the code of the policies that it names. That has to be beside the experiment, in its "
-        "folder or below it, or installed, or in a folder given with --code-from; what will run is listed first. "
+        "An experiment runs the code of the policies that it names. It must be in the folder of the "
+        "experiment or below it, installed, or in a folder given with --code-from. What will run is listed first. "
         f"{parser.epilog}"
     )
     parser.add_argument(

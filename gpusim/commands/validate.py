@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_numbers(MOST_SCALING_POINTS),
         default=(),
         metavar="SMS[,SMS]",
-        help="let predictions use the recorded times of sm_curve.csv on so many SMs, as 32,72; those rows are not "
-        "scored, and a second table shows their effect",
+        help="let predictions use the recorded times of sm_curve.csv on these numbers of SMs, such as 32,72; those "
+        "rows are not scored, and a second table shows their effect",
     )
     parser.add_argument(
         "--worst",
