@@ -204,7 +204,7 @@ class Session:
             policies: names with parameters, or one; one given twice counts once.
             restart: replay it once more under each, programs restarting, for STP, ANTT and fairness.
             keep: as for `replay`; of a short trace placements are kept all the same, serial of every trace.
-            step: told the name of each step before it.
+            step: called with the name of each step before it starts.
 
         Raises:
             InputError: as `replay`.
@@ -315,7 +315,7 @@ class Session:
             trace: as recorded.
             specs: of the policies, by their text.
             results: of each policy, the best first.
-            step: told the name of each step before it.
+            step: called with the name of each step before it starts.
         """
         if sum(bool(stream.operations) for stream in trace.streams) < 2:
             return {}, ()  # nothing shares the GPU
@@ -490,7 +490,7 @@ def opened(
     Args:
         trace: what was recorded, or the path of its file.
         gpu: where to replay it; None: on the GPU of the recording.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
 
     Raises:
@@ -520,7 +520,7 @@ def replay(
         gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
         policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh `Policy` object.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
         restart: whether every program starts again until each has ended once, which STP, ANTT and fairness need.
         keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
             ``serial`` (the makespan under serial, which takes one more replay).
@@ -550,7 +550,7 @@ def compare(
         gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
         policies: names with parameters, or one name; serial is replayed anyway, for the speedups.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
         restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
         keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
             ``serial`` (the makespan under serial, which takes one more replay).

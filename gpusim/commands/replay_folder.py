@@ -24,7 +24,7 @@ def write_comparison(comparison: Comparison, folder: str | Path, step: Step, mor
     Args:
         comparison: with placements.
         folder: a new one.
-        step: told the name of each step before it.
+        step: called with the name of each step before it starts.
         more: texts of other files beside results.json, by name.
 
     Raises:

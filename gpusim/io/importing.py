@@ -83,10 +83,10 @@ def import_profile(
     Args:
         path: the profile, or those of several ranks.
         format: one of `gpusim.io.FORMATS`; None: detected from the content.
-        gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
+        gpu: the GPU of the recording: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU if the profile has several; None: the first that ran kernels.
-        order: between streams: as the profile records it, inferred from the times where it does not, or none.
+        order: order between streams: recorded, inferred from the times if it was not recorded, or none.
         part: a step, a range or a window of time; None: all.
 
     Raises:
