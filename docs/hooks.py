@@ -29,6 +29,7 @@ MOVED = {  # pages outside docs/: where they are in the site
     "CHANGELOG.md": "changelog.md",
     "traces/README.md": "reference/traces.md",
     "experiments/README.md": "studies/index.md",
+    "experiments/h200_validation/evidence.md": "studies/h200_validation_evidence.md",
 }
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 TAG = re.compile(r"\[([VAMD])\](?=\s+\[)")  # beside a link: Markdown would take the two for one link

@@ -55,24 +55,16 @@ ORDER_NOTES: dict[StreamOrder, str] = {
 
 
 class _Traced:
-    """A trace in a session: what its replays share.
-
-    Attributes:
-        trace: as given.
-        played: the trace with its kernels as long as they take after the others.
-        kernels: its kernels on the GPU, jittered as fitted.
-        serial_us: makespan under serial, by seed.
-        divisions: what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it.
-        scores: how good policies are, the lower the better, by objective, seed and policy.
-    """
+    """A trace in a session: what its replays share."""
 
     def __init__(self, trace: Trace, kernels: Kernels, isolated: Isolated) -> None:
         self.trace = trace
-        self.played = kernels.worked_out(trace)
-        self.kernels = kernels
-        self.serial_us: dict[int, float] = {}
+        self.played = kernels.worked_out(trace)  # its kernels as long as they take after the others
+        self.kernels = kernels  # on the GPU, jittered as fitted
+        self.serial_us: dict[int, float] = {}  # makespan under serial, by seed
+        # what oracles found, by oracle: for each GPU the best division as a policy, and the notes on it
         self.divisions: dict[str, tuple[dict[int, str], tuple[str, ...]]] = {}
-        self.scores: dict[tuple[str, int, str], float] = {}
+        self.scores: dict[tuple[str, int, str], float] = {}  # the lower the better, by objective, seed and policy
         self._isolated = isolated
 
     @cached_property
@@ -309,14 +301,7 @@ class Session:
     def _assumed(
         self, trace: Trace, specs: Mapping[str, Spec], results: Sequence[Result], step: Step
     ) -> tuple[dict[str, tuple[float, float]], tuple[str, ...]]:
-        """Least and most makespan of each policy over what may bind kernels without counters, and what to say of it.
-
-        Args:
-            trace: as recorded.
-            specs: of the policies, by their text.
-            results: of each policy, the best first.
-            step: called with the name of each step before it starts.
-        """
+        """Least and most makespan of each policy over what may bind kernels without counters, and what to say of it."""
         if sum(bool(stream.operations) for stream in trace.streams) < 2:
             return {}, ()  # nothing shares the GPU
         spans = {result.policy: [result.makespan_us] for result in results}
@@ -334,7 +319,6 @@ class Session:
         return within, (warning(trace, best, within[best], winners),)
 
     def _recorder(self, trace: Trace) -> GPU:
-        """The GPU that a trace was recorded on."""
         if self._like is not None:
             return self._like._recorder(trace)
         return self.recorded_on or recorded_by(trace.device, self.gpu)
@@ -356,11 +340,7 @@ class Session:
         return known
 
     def _checked(self, trace: Trace, policies: str | Sequence[str]) -> list[Spec]:
-        """Policies by their text, each once; what is wrong with one shows before the first is replayed.
-
-        Raises:
-            InputError: an unknown policy or parameter, or a value that this trace or GPU cannot have.
-        """
+        """Policies by their text, each once; what is wrong with one shows before the first is replayed."""
         names = [policies] if isinstance(policies, str) else policies
         if not (isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)):
             expected = "names of policies, such as ['serial', 'leftover']"
@@ -485,13 +465,7 @@ def _score(shared: tuple[Session, Trace, str], policy: str) -> float:
 def opened(
     trace: AnyTrace, gpu: Session | AnyGPU | None, recorded_on: AnyGPU | None = None, seed: int = 0
 ) -> tuple[Trace, Session]:
-    """A trace, and a session to replay it in: the one that is given, or one on a GPU.
-
-    Args:
-        trace: what was recorded, or the path of its file.
-        gpu: where to replay it; None: on the GPU of the recording.
-        recorded_on: the GPU of the recording, if the trace names one that does not ship.
-        seed: random seed of block-duration jitter; 0: as fitted to the recording.
+    """A trace, and a session to replay it in: the one that is given, or one on a GPU; arguments as of `replay`.
 
     Raises:
         InputError: one of them is nothing of the kind, or its file is wrong.

@@ -367,12 +367,13 @@ BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and
         "gpusim.common.fingerprint",
         "gpusim.common.numbers",
     ),
-    *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.tables", "gpusim.hardware.host_costs"),
+    *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.strict", "gpusim.common.tables"),
+    "gpusim.hardware.host_costs",
     *("gpusim.policies.checks", "gpusim.policies.registry", "gpusim.policies.tools.values", "gpusim.trace.independent"),
     *("gpusim.policies.tools.programs", "gpusim.trace.programs", "gpusim.trace.edit", "gpusim.io.importing"),
     *("gpusim.results.comparison", "gpusim.results.error_band", "gpusim.results.gains", "gpusim.results.metrics"),
     *("gpusim.results.result", "gpusim.results.runs", "gpusim.policies.oracles", "gpusim.trace.file"),
-    *("gpusim.trace.faults", "gpusim.trace.fields", "gpusim.trace.format", "gpusim.io.timeline"),
+    *("gpusim.trace.fields", "gpusim.trace.format", "gpusim.io.timeline"),
 }
 
 

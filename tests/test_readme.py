@@ -15,6 +15,7 @@ from gpusim.commands.plot import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = refresh.documents()
+EVIDENCE = "experiments/h200_validation/evidence.md"
 STUDIES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "experiments").glob("*/README.md"))
 ELSEWHERE = {"docs/model.md", "docs/answer.md"}  # whose tables studies write
 
@@ -73,7 +74,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *STUDIES, "docs/tutorials"])
+@pytest.mark.parametrize("page", [*PAGES, *STUDIES, EVIDENCE, "docs/tutorials"])
 def test_links_lead_somewhere(page: str) -> None:
     paths = sorted((ROOT / page).glob("*.ipynb")) if (ROOT / page).is_dir() else [ROOT / page]
     for path in paths:

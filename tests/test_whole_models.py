@@ -15,8 +15,8 @@ from experiments.recordings.transformer import traces as transformer
 from gpusim import cli, load_trace
 from gpusim.common.errors import InputError
 from gpusim.lab.scores import Scored, summaries
+from gpusim.lab.validate import Case
 from gpusim.lab.whole_models import (
-    ModelCase,
     ModelPredictor,
     holds_models,
     measured_alone,
@@ -68,8 +68,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _case(folder: Path) -> ModelCase:
-    return ModelCase(str(folder), "h200")
+def _case(folder: Path) -> Case:
+    return Case(str(folder), "h200")
 
 
 def _score(folder: Path) -> list[Scored]:

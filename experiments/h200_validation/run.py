@@ -10,8 +10,9 @@ data/ with two scaling points and writes scaling.csv.
 of the SM curves, every third of the residency curves, every tenth pair on streams, every twelfth in green contexts,
 every second row of quota.csv and module. That is 773 conditions, 11 to 17 s of CPU time a variant. `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
-`--all` does everything. Every run then writes the tables into README.md and docs/model.md. What was predicted is kept
-under .cache/, so a run that was interrupted goes on where it stopped, and what is unchanged is not predicted again.
+`--all` does everything. Every run then writes the tables into README.md, evidence.md and docs/model.md. What was
+predicted is kept under .cache/, so a run that was interrupted goes on where it stopped, and what is unchanged is not
+predicted again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import SUMMARY_FIELDS, Scored, Summary, choice, summaries
 from gpusim.lab.scoring import row_names
 from gpusim.lab.validate import Case, Condition, conditions, measurements
-from gpusim.lab.whole_models import ModelCase, measured_alone, predictor, score_models
+from gpusim.lab.whole_models import measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
@@ -197,7 +198,7 @@ def write_scores(
     path: Path,
     cases: Sequence[Case],
     keys: Collection[tuple[str, str]] | None = None,
-    models: Sequence[ModelCase] = (),
+    models: Sequence[Case] = (),
 ) -> None:
     """A line for each experiment of each case, of all rows or of those with some keys; of whole models all rows."""
     lines = []
@@ -224,12 +225,12 @@ def name_of(folder: str) -> str:
 
 
 @cache
-def models_scored(case: ModelCase) -> list[Scored]:
+def models_scored(case: Case) -> list[Scored]:
     """Rows of whole models."""
     return score_models(case)
 
 
-def program_work(case: ModelCase) -> list[tuple[str, Calls, float]]:
+def program_work(case: Case) -> list[tuple[str, Calls, float]]:
     """Experiment, work and error in percent of every row of whole models."""
     known, gpu = predictor(case), load_gpu(case.gpu)
     found = []

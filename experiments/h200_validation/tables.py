@@ -1,4 +1,4 @@
-"""The tables of this study as CSV and, between markers, in README.md and docs/model.md."""
+"""The tables of this study as CSV and, between markers, in README.md, evidence.md and docs/model.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import fsum
 from pathlib import Path
 
+from experiments.h200_validation.evidence import cells_table, values_table
 from experiments.h200_validation.variants import GPU_NAME, HERE, ROOT, present_model
 from experiments.markdown import filled
 from experiments.rows import lines as read_csv
@@ -18,7 +19,7 @@ from gpusim.lab.names import title
 from gpusim.lab.scores import EXPERIMENTS, Scored, residency_ratios
 from gpusim.lab.validate import SCALED
 
-DOCUMENTS = (HERE / "README.md", ROOT / "docs" / "model.md")
+DOCUMENTS = (HERE / "README.md", HERE / "evidence.md", ROOT / "docs" / "model.md")
 MATRIX = "resource_matrix"  # as a dataset
 WORST = 8  # ops or rows listed per experiment
 SHORT = {  # titles of columns
@@ -365,6 +366,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "cross-validation": cross_validation_table,
     "fitted": fitted_table,
     "constants": constants_table,
+    "values": values_table,
+    "cells": cells_table,
     "datasets": datasets_table,
     "scaling": scaling_table,
     "arithmetic": arithmetic_table,

@@ -24,7 +24,6 @@ from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab.dataset import Dataset
 from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Case, Condition, Predictor, measurements
-from gpusim.lab.whole_models import ModelCase
 from gpusim.results.error_band import model_identity
 from gpusim.sweeps.workers import local
 
@@ -49,7 +48,7 @@ SCALING = Case(str(DATA), GPU_NAME, scaling=(32, 72))
 FRAMEWORKS = {  # kernels of PyTorch, where the data are at hand: by GPU
     gpu: Case(str(SHARED / f"{name}_frameworks"), gpu) for name, gpu in (("h200", GPU_NAME), ("h100", OTHER_GPU))
 }
-MODELS = (ModelCase(str(TRANSFORMER / "models"), OTHER_GPU), ModelCase(str(SHARED / "h200_models"), GPU_NAME))
+MODELS = (Case(str(TRANSFORMER / "models"), OTHER_GPU), Case(str(SHARED / "h200_models"), GPU_NAME))
 UNLIMITED = 1e6  # GB/s
 
 
@@ -215,7 +214,7 @@ def cases_of(gpu: str, source: str) -> list[Case]:
     return [*QUOTED[gpu, source], *([more] if gpu == source and Path(more.folder).is_dir() else [])]
 
 
-def models_of(gpu: str) -> list[ModelCase]:
+def models_of(gpu: str) -> list[Case]:
     """The whole models of a GPU that are at hand."""
     return [case for case in MODELS if case.gpu == gpu and Path(case.folder).is_dir()]
 

@@ -19,7 +19,8 @@ from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim.common.errors import InputError
 from gpusim.common.tables import grouped
-from gpusim.lab.whole_models import ModelCase, ModelPredictor
+from gpusim.lab.validate import Case
+from gpusim.lab.whole_models import ModelPredictor
 from gpusim.session import Session
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
@@ -154,7 +155,7 @@ def slowed(run: Run) -> dict[str, Iterable[Slowed | Streamed]]:
     """Every model beside every neighbour."""
     if not PROFILES.is_dir():
         raise InputError(PROFILES, "", "is missing", "profiles of the four models, which the project does not ship")
-    predictor = ModelPredictor(ModelCase(str(PROFILES), RECORDED_ON))
+    predictor = ModelPredictor(Case(str(PROFILES), RECORDED_ON))
     session = Session(GPU, RECORDED_ON)
     return {
         "result.csv": [one for model in measured().items() for one in _slowed(predictor, session, *model)],

@@ -3,7 +3,7 @@
 Nsight Compute counted the stall reasons of convolutions on an H200 with room for all their blocks on an SM and for a
 few, while a sleeping warp held the rest of the shared memory (`measured.csv.gz`). What of a reason goes as others leave
 was waiting for their turns; what stays is latency. The model reads both off one recording with all blocks
-(docs/model.md, 2). It writes README.md, result.csv and reasons.png beside itself (or to DIR).
+(docs/model.md, section 4). It writes README.md, result.csv and reasons.png beside itself (or to DIR).
 
     python experiments/stall_reasons/run.py --measure   # measured.csv.gz: needs an NVIDIA GPU, nvcc, cuDNN and ncu
 """

@@ -19,12 +19,7 @@ MOST_LAUNCHES = 20_000  # of a trace whose extremes are replayed, too
 
 
 def extremes(trace: Trace, gpu: GPU) -> dict[Assumption, Trace]:
-    """The trace under each assumption; empty where the answer does not depend on any.
-
-    Args:
-        trace: as recorded.
-        gpu: that recorded it.
-    """
+    """The trace under each assumption; empty where the answer does not depend on any."""
     every = list(trace.launches())
     if len(every) > MOST_LAUNCHES:
         return {}
@@ -55,11 +50,8 @@ def _operation(operation: Operation, changed: Mapping[KernelLaunch, KernelLaunch
 def warning(trace: Trace, best: str, span_us: tuple[float, float], winners: Mapping[Assumption, str]) -> str:
     """Note about an answer whose kernels were not all counted, as one line.
 
-    Args:
-        trace: as recorded.
-        best: what the answer calls best.
-        span_us: least and most makespan of that over the assumptions.
-        winners: what is best under each.
+    ``best`` is what the answer calls best, with its least and most makespan over the assumptions; ``winners`` are
+    what is best under each.
     """
     launches = list(trace.launches())
     bare = sum(estimable(launch) for launch in launches)

@@ -71,12 +71,7 @@ def user_fits() -> Fits | None:
 
 
 class Fits:
-    """Fits in a folder.
-
-    Args:
-        folder: made when the first is kept.
-        most: fits that it may hold; the oldest go.
-    """
+    """Fits in a folder, which is made when the first is kept; of more than ``most`` the oldest go."""
 
     def __init__(self, folder: Path, most: int = MOST_FITS) -> None:
         self._folder = folder
@@ -137,7 +132,6 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _numbers(model: KernelModel) -> dict[str, float]:
-    """Result of a fit, by name."""
     parts = ((model, OF_MODEL), (model.load, OF_LOAD), (model.demand, OF_DEMAND))
     return {name: getattr(part, name) for part, names in parts for name in names}
 

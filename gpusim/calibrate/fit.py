@@ -26,6 +26,7 @@ from gpusim.model.contention import (
     full_queue_share,
     hit_wait_share,
     memory_stall_share,
+    missed_share,
     mix_times,
     queued_share,
     time_at,
@@ -34,12 +35,14 @@ from gpusim.model.contention import (
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
 from gpusim.model.memory import (
+    MISS_LATENCY,
     MemoryLoad,
     MemoryWait,
     hit_queue,
     loads_beside,
     lost_share,
     memory_slowdown,
+    miss_queue,
 )
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
@@ -60,15 +63,13 @@ EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 BLOCK_ENDS_CYCLES = 2280.0  # of a block alone on its SM, that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
+HELD_BELOW = 0.97  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
+LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
 def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
-    """A launch as replayed on the GPU that it was recorded on.
-
-    Raises:
-        InputError: no SM of the GPU holds one of its blocks.
-    """
+    """A launch as replayed on the GPU that it was recorded on."""
     model, ramp_us = unfitted(launch, gpu, place)
     recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)
@@ -113,11 +114,7 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
 
 
 def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelModel, float]:
-    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us).
-
-    Raises:
-        InputError: no SM of the GPU holds one of its blocks.
-    """
+    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us)."""
     blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
     model = _shape(launch, blocks_per_sm, launch.duration_us - latency - ramp_us, gpu)
@@ -281,9 +278,9 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
     )
     exposed = _exposed(launch, foot, residents, gpu)
-    load, free = _memory(launch, kernel, residents, working_us, exposed, gpu)
-    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
+    load, free = _memory(launch, kernel, residents, working_us, exposed, tiled, gpu)
+    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
@@ -304,6 +301,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         least_carveout_bytes=least,
         demand=kernel,
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
+        held_clock=held_clock(launch, free, gpu),
         unit_us=free,
         load=load,
         wait=_wait(launch, kernel, residents, exposed, gpu),
@@ -327,7 +325,7 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
 
 
 def _memory(
-    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, gpu: GPU
+    launch: KernelLaunch, kernel: WarpDemand, residents: float, working_us: float, exposed: float, tiled: int, gpu: GPU
 ) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
@@ -338,13 +336,49 @@ def _memory(
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = competing * max(kernel.demands) if kernel.counted else 0.0
     if kernel.counted and residents <= 1.0:  # no other block works meanwhile
-        turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * launch.blocks / (gpu.sm_count * working_us)
+        turns += BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz * tiled / (gpu.sm_count * working_us)
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
-    waited, hits = hit_queue(hit_wait_share(launch.mix), l2, max(0.0, 1.0 - turns / free))
+    for_hits = hit_wait_share(launch.mix)
+    waited, hits = hit_queue(for_hits, l2, max(0.0, 1.0 - turns / free))
+    free *= 1.0 - waited
+    for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
+    missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole, hits), free * (1.0 - waited)
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses), free * (1.0 - missed)
+
+
+def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
+    """Clock that the power limit left a kernel on tensor cores in its recording, over theirs without a limit.
+
+    Only what is left of its time when memory is free tells it (``free``) [D]: memory keeps its own clock.
+    """
+    mix = launch.mix
+    if mix is None or mix.clock_mhz is None or not launch.on_tensor_cores(gpu.sm_count):
+        return 1.0
+    full_mhz = HELD_BELOW * gpu.boost_clock_mhz * gpu.model.tensor_clock_share
+    lost = free * max(0.0, 1.0 - mix.clock_mhz / full_mhz)
+    return max(LEAST_CLOCK, 1.0 - lost)
+
+
+def _reads_longer(launch: KernelLaunch, gpu: GPU) -> float:
+    """How many times as long as in an idle GPU the reads of a kernel took in its recording, at least; 0: unknown.
+
+    By Little's law: bytes under way over bytes per cycle. Each warp at the long scoreboard has at least one request
+    under way, of the mean size [D]: bytes over instructions of the load/store unit, some of which move none.
+    """
+    mix = launch.mix
+    if mix is None or not (
+        mix.lsu_cycles and mix.active_cycles_avg and mix.achieved_warps_per_sm and mix.l1_read_bytes
+    ):
+        return 0.0
+    request = (mix.l1_read_bytes + (mix.l1_write_bytes or 0.0)) / mix.lsu_cycles
+    under_way = mix.achieved_warps_per_sm * memory_stall_share(mix) * request
+    per_cycle = mix.l1_read_bytes * launch.blocks / gpu.sm_count / mix.active_cycles_avg
+    misses = missed_share(mix)
+    idle = DRAM_LATENCY_CYCLES * (misses + (1.0 - misses) / MISS_LATENCY)
+    return under_way / per_cycle / idle
 
 
 def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) -> float:
@@ -368,13 +402,12 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, residents: float, exposed: f
         return MemoryWait()
     read, written = ((moved or 0.0) / SECTORS_OF_A_MISS for moved in (mix.l2_read_bytes, mix.l2_write_bytes))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
-    kept = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes)
-    touched = launch.blocks * (read + written) / kept
+    touched = launch.blocks * (read + written) / gpu.kept_l2_bytes
     return MemoryWait(
         share=exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
-        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / kept,
+        passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / gpu.kept_l2_bytes,
         touched=touched,
         code=fetch_stall_share(mix),
     )

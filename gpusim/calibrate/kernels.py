@@ -46,11 +46,7 @@ class Kernels:
         return self.__dict__ | {"_models": {}}
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
-        """The model of one launch.
-
-        Raises:
-            InputError: no SM of the GPU holds a block of it; ``place`` says where in the trace it stands.
-        """
+        """The model of one launch."""
         known = self._models.get(id(launch))
         if known is not None:
             return known[1]
@@ -69,11 +65,7 @@ class Kernels:
         return model
 
     def worked_out(self, trace: Trace) -> Trace:
-        """A trace as it is replayed: its kernels as long as they take after the others, each worked out.
-
-        Raises:
-            InputError: a kernel that fits no SM, with its place in the trace.
-        """
+        """A trace as it is replayed: its kernels as long as they take after the others, each worked out."""
         trace = in_context(trace, self._gpu)
         for s, stream in enumerate(trace.streams):
             for o, op in enumerate(stream.operations):

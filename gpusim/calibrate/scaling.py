@@ -49,15 +49,9 @@ def confined_us(model: KernelModel, sms: int, gpu: GPU) -> float:
 
 
 def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float], gpu: GPU) -> tuple[KernelLaunch, ...]:
-    """Divides the times of a whole call among its kernels, as scaling points of each.
+    """Divides the times of a whole call among its kernels, as scaling points of each, in proportion to modelled times.
 
-    Args:
-        launches: all on the same stream.
-        points_us: what the call takes by the number of SMs; empty: nothing is added.
-        gpu: that recorded it.
-
-    Returns:
-        Launches with scaling points that add up to the times of the call, in proportion to their modelled times.
+    The kernels are on one stream. ``points_us`` is what the call takes by the number of SMs; empty: nothing is added.
     """
     if not points_us:
         return tuple(launches)

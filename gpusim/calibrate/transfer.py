@@ -26,9 +26,6 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     constants are known, so L2 scales with DRAM there [D]. The latencies of idle L2 and DRAM, and the read rate of
     one SM, are equal on both GPUs. Bytes from DRAM are the recorded ones: with 50 MiB of L2 for 60 a kernel moves 2 %
     more of them (median of 541; those with 20 to 40 MB of tensors 3 to 4 MB more, about 1 us of DRAM).
-
-    Raises:
-        InputError: no SM of the target holds a block.
     """
     fit = fitting_occupancy(launch, target, place)
     foot = launch_footprint(launch, target)
@@ -37,7 +34,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     bandwidth = source.model.dram_sustained_gb_per_s / target.model.dram_sustained_gb_per_s
     same_chip = source.architecture == target.architecture
     l2_bandwidth = source.model.l2_read_gb_per_s / target.model.l2_read_gb_per_s if same_chip else bandwidth
-    kept = source.model.l2_kept_share * source.l2_bytes / (target.model.l2_kept_share * target.l2_bytes)
+    kept = source.kept_l2_bytes / target.kept_l2_bytes
     demand = demand_elsewhere(
         model.demand, foot.warps / target.limits.sub_partitions, clock, lanes, source.model, target.model
     )

@@ -22,7 +22,7 @@ from gpusim.common.tables import counted, grouped
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
-from gpusim.model.memory import wait_slowdown
+from gpusim.model.memory import memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
 from gpusim.session import AnyGPU, AnyTrace, Session
 from gpusim.trace.file import trace_of
@@ -249,11 +249,11 @@ class _Pace:
 
     def time(self, dram: float, l2: float) -> float:
         """Time of its blocks at the total load."""
-        return self.per_wave * self.waves * self.model.slowdown(dram, l2, 1.0)
+        return self.per_wave * self.waves * memory_slowdown(dram, l2, self.model.own_load)
 
     def served(self, dram: float, l2: float) -> tuple[float, float]:
         """Share of the time in which it keeps DRAM and L2 busy, each 0 to 1, at the total load."""
-        rate = self.work / self.model.unit_us / self.model.slowdown(dram, l2, 1.0) / max(1.0, dram, l2)
+        rate = self.work / self.model.unit_us / memory_slowdown(dram, l2, self.model.own_load) / max(1.0, dram, l2)
         return min(1.0, rate * self.model.dram_share_us), min(1.0, rate * self.model.l2_share_us)
 
 

@@ -54,11 +54,7 @@ def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
 
 
 def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
-    """The GPU that an option names.
-
-    Raises:
-        InputError: there is none, or its file is wrong.
-    """
+    """The GPU that an option names."""
     try:
         return gpusim.load_gpu(name_or_path)
     except InputError as error:
@@ -66,11 +62,7 @@ def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
 
 
 def read_trace(path: str) -> gpusim.Trace:
-    """The trace of a file.
-
-    Raises:
-        InputError: the file is wrong; of a profile, how to import it.
-    """
+    """The trace of a file; of a profile the error says how to import it."""
     try:
         return gpusim.load_trace(path)
     except InputError as error:
@@ -80,11 +72,7 @@ def read_trace(path: str) -> gpusim.Trace:
 
 
 def read_profile(path: str) -> gpusim.Trace:
-    """The trace of a file, or of a profile, which is imported; what the import decided is told on stderr.
-
-    Raises:
-        InputError: the file is wrong.
-    """
+    """The trace of a file, or of a profile, which is imported; what the import decided is told on stderr."""
     from gpusim.io.importing import no_trace, profile_format
 
     try:
@@ -102,12 +90,7 @@ def read_profile(path: str) -> gpusim.Trace:
 def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_trace) -> gpusim.Trace:
     """The trace of a file, or those of several side by side, each a program named after its file.
 
-    Args:
-        paths: of the files.
-        read: how one is read.
-
-    Raises:
-        InputError: a file is wrong, or traces were recorded on several GPUs.
+    All have to be recorded on one GPU.
     """
     from gpusim.trace.edit import merge
 
@@ -168,12 +151,7 @@ def _plain_name(path: str) -> str:
 
 
 def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple[str, T]]:
-    """A value for a program, as PROGRAM=VALUE: `type` of an argument.
-
-    Args:
-        expected: what the value is, for messages.
-        read: makes it of its text, or raises an `argparse.ArgumentTypeError`.
-    """
+    """A value for a program, as PROGRAM=VALUE: `type` of an argument; messages call the value ``expected``."""
 
     def pair(text: str) -> tuple[str, T]:
         name, equals, value = text.rpartition("=")
@@ -215,11 +193,7 @@ def arrivals_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def arrivals(text: str) -> Arriving:
-    """When requests arrive: `type` of an argument.
-
-    Raises:
-        InputError: a rate or times that are out of range, or a file of times that cannot be read.
-    """
+    """When requests arrive: `type` of an argument."""
     kind, colon, value = text.partition(":")
     if colon and kind == "poisson":
         return Arriving(text, gpusim.PoissonArrivals(rate_per_s=positive(value), count=REQUESTS, seed=0))
@@ -261,11 +235,7 @@ def _times(path: Path) -> tuple[float, ...]:
 
 
 def with_settings(trace: gpusim.Trace, args: argparse.Namespace) -> gpusim.Trace:
-    """The trace with the priorities and arrivals of its programs that arguments give.
-
-    Raises:
-        InputError: a program that the trace does not have or that is named twice, or arrivals of programs that restart.
-    """
+    """The trace with the priorities and arrivals of its programs that arguments give."""
     from gpusim.trace.edit import with_settings_of
 
     if args.arrivals and args.restart:
@@ -332,11 +302,7 @@ def memory_size(text: str) -> int:
 
 
 def require_picture(path: Path | None, sources: Iterable[str | Path]) -> None:
-    """Check, before anything is computed, that a picture can be written if one is asked for.
-
-    Raises:
-        InputError: its ending is none of a picture's, or it is one of the files that are read.
-    """
+    """Check, before anything is computed, that a picture, if asked for, can be written over no file that is read."""
     if path is not None:
         picture_format(path)
         require_output(path, sources)

@@ -43,7 +43,6 @@ def script(shell: str, whole_parser: Callable[[], argparse.ArgumentParser]) -> s
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The arguments of a parser and of all commands below it."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

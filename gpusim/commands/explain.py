@@ -65,7 +65,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _is_profile(path: str) -> bool:
-    """Whether a file is a profile and not a trace."""
     from gpusim.io.importing import profile_format
 
     try:
@@ -76,7 +75,6 @@ def _is_profile(path: str) -> bool:
 
 
 def _explain_profile(args: argparse.Namespace) -> None:
-    """Explains the overlaps of kernels in the recording."""
     from gpusim.choose.explain import AS_RECORDED, arrangements_json, operator_of, other_arrangements
     from gpusim.choose.recorded import Recorded, as_json, isolated, overlapped
     from gpusim.io.importing import activities_of
@@ -176,7 +174,6 @@ def _print(found: Explanation) -> None:
 
 
 def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
-    """Gain or loss of other arrangements."""
     from gpusim.choose.advise import TIE
 
     policy, us = next(iter(arrangements.items()))

@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _new(args: argparse.Namespace) -> None:
     """Write the file of the GPU that a profile describes, and list the values that the profile lacks."""
-    from gpusim.io.new_gpu import described, gpu_file, name_of, require_new_name
+    from gpusim.hardware.gpu import gpu_names
+    from gpusim.io.new_gpu import described, gpu_file, name_of
 
     if args.from_profile is None:
         raise InputError(None, "gpus new", "lacks --from-profile", "a profile of nsys or PyTorch")
@@ -77,7 +78,8 @@ def _new(args: argparse.Namespace) -> None:
     out = args.out or Path(f"{name_of(found)}.toml")
     if out.suffix != ".toml":
         raise InputError(None, "-o", f"is {quote(str(out))}", "a file that ends in .toml")
-    require_new_name(out.stem)
+    if out.stem in gpu_names():  # it would hide the new file
+        raise InputError(None, "-o", f"is named {quote(out.stem)}, as a GPU that ships", "another name of the file")
     require_output(out, [path])
     write_text(out, gpu_file(found, path))
     gpu = gpusim.load_gpu(out)
@@ -93,7 +95,6 @@ def _new(args: argparse.Namespace) -> None:
 
 
 def _values(gpu: gpusim.GPU) -> dict[str, Any]:
-    """Every value of a GPU."""
     plain = [column.name for column in fields(gpu) if column.name not in (*PARTS, "unverified")]
     return (
         {name: getattr(gpu, name) for name in plain}
@@ -115,7 +116,6 @@ def _print_whole(gpu: gpusim.GPU) -> None:
 
 
 def _text(value: Any) -> str:
-    """Format a value for people."""
     if value is None or value == ():
         return "not known"
     if isinstance(value, list | tuple):

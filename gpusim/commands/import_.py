@@ -79,7 +79,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _time(text: str) -> float:
-    """A time of a profile: `type` of an argument."""
     from gpusim.io.part import time_us
 
     try:

@@ -137,9 +137,6 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     """Read the traces and replay them under the policies that the arguments of `add_replay_arguments` name.
 
     Placements and the contents of each SM are kept on demand, unless the trace is too large to show them.
-
-    Raises:
-        InputError: something in the arguments or in what they name is wrong.
     """
     from gpusim.choose.alternatives import fitting, require_fit
     from gpusim.choose.bound import bound_of_trace

@@ -21,14 +21,7 @@ from gpusim.results.style import save_figure
 def write_comparison(comparison: Comparison, folder: str | Path, step: Step, more: Mapping[str, str]) -> None:
     """Write results.json, and one folder per policy with tables (CSV) and pictures (PNG); all of it or nothing.
 
-    Args:
-        comparison: with placements.
-        folder: a new one.
-        step: called with the name of each step before it starts.
-        more: texts of other files beside results.json, by name.
-
-    Raises:
-        InputError: the folder exists and is not empty, or cannot be written.
+    The comparison has placements. ``more``: texts of other files beside results.json, by name.
     """
     with whole_folder(folder) as root:
         names = folder_names([entry.result.policy for entry in comparison.entries])

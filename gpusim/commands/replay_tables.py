@@ -36,12 +36,7 @@ Table = tuple[list[Column], list[list[str]], str]
 
 
 def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> None:
-    """Print the comparison of the policies, the verdict and the notes.
-
-    Args:
-        comparison: of policies.
-        details: those of `DETAILS` whose tables are printed, too.
-    """
+    """Print the comparison of the policies, the verdict, the notes, and the tables of `DETAILS` that are asked for."""
     trace, gpu = comparison.trace, comparison.gpu
     best = comparison.entries[0].result
     programs = f"{counted(len(trace.programs), 'program')}, " if trace.names_programs() else ""

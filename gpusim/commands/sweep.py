@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
 from gpusim.common.files import require_two_outputs
-from gpusim.common.tables import (
-    Column,
-    counted,
-    number,
-    numbers,
-    print_json,
-    print_left_out,
-    print_line,
-    print_table,
-)
+from gpusim.common.tables import Column, counted, number, numbers, print_json, print_left_out, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -275,7 +266,6 @@ def _workload_table(swept: Swept, each: Sequence[Sequence[SweptRow]]) -> tuple[l
 
 
 def _merit(row: SweptRow, restart: bool) -> str:
-    """The figure by which policies are ranked."""
     from gpusim.sweeps.summary import merit
 
     return f"{row.figures[merit(restart)]:.3f}" + "x" * (not restart)

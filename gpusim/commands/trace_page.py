@@ -21,12 +21,7 @@ NAME_WIDTH = 60  # of a kernel where no terminal is wider
 
 
 def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
-    """Programs, streams and kernels of a trace.
-
-    Args:
-        trace: what is shown.
-        gpu: whose occupancy is told; None: it does not ship.
-    """
+    """Programs, streams and kernels of a trace; without a GPU, as of one that does not ship, no occupancy."""
     streams, by_name = {stream.name: stream for stream in trace.streams}, _by_name(trace)
     return {
         "version": JSON_VERSION,
@@ -61,7 +56,6 @@ def as_json(trace: Trace, gpu: GPU | None) -> dict[str, Any]:
 
 
 def _by_name(trace: Trace) -> dict[str, list[KernelLaunch]]:
-    """The kernel launches of a trace by the name of their kernel."""
     launches = (launch for operation in trace.operations() for launch in operation.launches())
     return grouped(launches, lambda launch: launch.name)
 

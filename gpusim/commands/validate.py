@@ -108,7 +108,6 @@ def _files_of(*folders: Path | None) -> list[Path]:
 
 
 def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """Score pairs of kernels that load one resource each."""
     from gpusim.lab.resource_matrix import PLACEMENTS, score_matrix, totals
 
     if elsewhere := given(args, ("recordings", "recorded_on", "scaling")):

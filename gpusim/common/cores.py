@@ -101,15 +101,10 @@ def _leave_when_closed(leash: Connection) -> None:
 
 
 def in_order(compute: Callable[[S, T], R], shared: S, tasks: Sequence[T], jobs: int | None = None) -> Iterator[R]:
-    """Compute tasks on several cores, and yield the answers in the order of the tasks.
+    """Compute tasks on several cores, by default on all, and yield the answers in the order of the tasks.
 
-    A worker process computes its tasks by itself, without further workers.
-
-    Args:
-        compute: a function of a module.
-        shared: its first argument, the same for all tasks; workers have a copy of it.
-        tasks: its second argument.
-        jobs: processes; None: one for each core.
+    A worker process computes its tasks by itself, without further workers. ``compute`` is a function of a module, and
+    workers have a copy of ``shared``.
     """
     alone = multiprocessing.parent_process() is not None
     workers = min(1 if alone else jobs or os.cpu_count() or 1, len(tasks))

@@ -65,6 +65,12 @@ def expected_one_of(names: Iterable[str], given: object, other: str = "") -> str
     return f"{expected}; did you mean {close}?" if close else expected
 
 
+def the_first(names: Iterable[str], most: int) -> str:
+    """Some names in a row, and how many more there are than ``most``."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
 def closest(given: object, names: Iterable[str]) -> str:
     """Returns the name that somebody who wrote `given` most likely meant; empty where none is close.
 

@@ -34,11 +34,7 @@ class TooLarge(Exception):
 
 
 def path_of(given: object, what: str) -> Path:
-    """Return a path that is given as text or as one; ``what`` it is of is for the message.
-
-    Raises:
-        InputError: it is neither, or empty.
-    """
+    """Return a path that is given as text or as one; ``what`` it is of is for the message."""
     if not isinstance(given, str | os.PathLike) or given == "":
         raise InputError(None, what, f"is {quote(given)}", "the path of a file")
     return Path(given)
@@ -46,11 +42,7 @@ def path_of(given: object, what: str) -> Path:
 
 @contextmanager
 def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
-    """Open a regular file to read its bytes, following links; never wait for a pipe or a device.
-
-    Raises:
-        InputError: the file is missing, is no regular file, or cannot be read, also in the block.
-    """
+    """Open a regular file to read its bytes, following links; never wait for a pipe or a device."""
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -82,11 +74,7 @@ def most_unpacked(packed_bytes: int, most: int, expansion: int, free_bytes: int)
 
 
 def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
-    """Return the whole content of a regular file; never wait for a pipe or a device.
-
-    Raises:
-        InputError: the file is missing, is no regular file, has more than ``most`` bytes, or cannot be read.
-    """
+    """Return the whole content of a regular file of at most ``most`` bytes; never wait for a pipe or a device."""
     with opened(path) as file:
         data = file.read(min(os.fstat(file.fileno()).st_size, most) + 1)
     if len(data) > most:
@@ -103,9 +91,6 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
     """Return the content of gzip data, all members of it. It is never held beyond the limit.
 
     The limit is ``most`` bytes, and `MAX_EXPANSION` times the data beyond the first `FREE_EXPANSION_BYTES`.
-
-    Raises:
-        InputError: it holds more, or is no gzip data.
     """
     most = most_unpacked(len(data), most, MAX_EXPANSION, FREE_EXPANSION_BYTES)
     content = io.BytesIO()
@@ -128,39 +113,23 @@ def is_file(path: str | Path) -> bool:
 
 
 def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
-    """Returns the whole content of a UTF-8 file.
-
-    Raises:
-        InputError: the file cannot be read (`read_bytes`), or is not UTF-8.
-    """
+    """Returns the whole content of a UTF-8 file."""
     return utf8(read_bytes(path, most), path)
 
 
 def read_table(path: str | Path) -> str:
-    """Returns the text of a UTF-8 file, decompressed where its name ends in .gz.
-
-    Raises:
-        InputError: the file cannot be read (`read_bytes`), is no gzip data (`decompressed`), or is not UTF-8.
-    """
+    """Returns the text of a UTF-8 file, decompressed where its name ends in .gz."""
     data = read_bytes(path)
     return utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Return the content of a TOML file that a person writes; ``what`` it should be is for messages.
-
-    Raises:
-        InputError: the file cannot be read (`read_text`), or is not TOML.
-    """
+    """Return the content of a TOML file that a person writes; ``what`` it should be is for messages."""
     return parse_toml(read_text(path), path, what)
 
 
 def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
-    """As `read_toml`, of the text that was read.
-
-    Raises:
-        InputError: it is not TOML.
-    """
+    """As `read_toml`, of the text that was read."""
     if text.lstrip().startswith("{"):
         raise InputError(path, "", "is JSON", f"{what} in TOML")
     for n, line in enumerate(text.splitlines(), 1):
@@ -173,11 +142,7 @@ def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
 
 
 def utf8(data: bytes, path: str | Path | None) -> str:
-    """Return the text that a file holds, without the mark that Windows programs put before it.
-
-    Raises:
-        InputError: it is not UTF-8.
-    """
+    """Return the text that a file holds, without the mark that Windows programs put before it."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -190,9 +155,6 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
 
     What is written goes to a temporary file beside `path`, which replaces `path` when the block ends and is removed
     when the block raises. A link is followed; a device such as /dev/stdout is written straight.
-
-    Raises:
-        InputError: the file cannot be written, such as in a folder that does not exist.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -223,21 +185,13 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes a file whole, as `atomic_write` does.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Writes a file whole, as `atomic_write` does."""
     with atomic_write(path) as file:
         file.write(text)
 
 
 def write_table(path: str | Path, text: str) -> None:
-    """Writes a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Writes a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads."""
     data = text.encode()
     with atomic_write(path, "wb") as file:
         file.write(zipped(data) if str(path).endswith(".gz") else data)
@@ -252,11 +206,7 @@ def zipped(data: bytes) -> bytes:
 
 
 def require_new_folder(path: str | Path) -> None:
-    """Refuses a folder that `whole_folder` would not write.
-
-    Raises:
-        InputError: there is something at `path` other than an empty folder.
-    """
+    """Refuses a folder that `whole_folder` would not write."""
     target = Path(path)
     expected = "the name of a new folder, or of an empty one"
     problem = ""
@@ -297,11 +247,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder and its parents, those that do not exist.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """Creates a folder and its parents, those that do not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -309,21 +255,13 @@ def make_folder(path: Path) -> None:
 
 
 def require_ending(path: str | Path, endings: tuple[str, ...]) -> None:
-    """Refuse the name of a file to write that says it is something else; a device such as /dev/stdout has no ending.
-
-    Raises:
-        InputError: it ends in none of ``endings``.
-    """
+    """Refuse the name of a file to write that says it is something else; a device such as /dev/stdout has no ending."""
     if not str(path).lower().endswith(endings) and not str(path).startswith("/dev/"):
         raise InputError(path, "", "cannot be written to", f"a file that ends in {' or '.join(endings)}")
 
 
 def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
-    """Refuse the name of a file to write, before long work whose result it is to hold.
-
-    Raises:
-        InputError: its folder is not there, or it is a folder itself, or one of the inputs.
-    """
+    """Refuse the name of a file to write, before long work whose result it is to hold."""
     if not os.path.isdir(Path(path).absolute().parent):
         raise unwritable(path, FileNotFoundError(ENOENT, strerror(ENOENT)))
     if os.path.isdir(path):

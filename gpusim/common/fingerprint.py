@@ -25,11 +25,10 @@ from pydantic import BaseModel
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import MAX_SETTINGS_BYTES, atomic_write, read_bytes
 
-DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)
-"""A comment that the compiler of the core obeys."""
+DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)  # a comment that the compiler of the core obeys
 MOST_KEPT = 500  # sources
+# Condition of blocks that only type checkers read; `gpusim` names there the modules that it imports on first use.
 CHECKERS_ONLY = "TYPE_CHECKING"
-"""Condition of blocks that only type checkers read; `gpusim` names there the modules that it imports on first use."""
 _read_before: dict[str, _Meaning] = {}  # sources, by a hash of their bytes
 _in_file = set[str]()  # those of them that the file holds
 _kept: Path | None = None  # that file
@@ -39,14 +38,8 @@ _kept: Path | None = None  # that file
 def sources(*modules: str) -> str:
     """A hash of modules and of all that they import from their own packages, wherever in them an import stands.
 
-    No module is imported. The result is the same on every machine, and wherever the package is installed. An import
-    for type checkers alone does not count: it never runs.
-
-    Args:
-        modules: names; that of a package stands for all modules in it.
-
-    Raises:
-        ModuleNotFoundError: there is no such module.
+    The name of a package stands for all modules in it. No module is imported. The result is the same on every machine,
+    and wherever the package is installed. An import for type checkers alone does not count: it never runs.
     """
     asked = [name for module in modules for name in _with_modules_inside(module)]
     packages = {module.partition(".")[0] for module in modules}
@@ -70,11 +63,7 @@ def sources(*modules: str) -> str:
 
 @cache
 def modules(*names: str) -> str:
-    """A hash of modules alone, without what they import; names as for `sources`.
-
-    Raises:
-        ModuleNotFoundError: there is no such module.
-    """
+    """A hash of modules alone, without what they import; names as for `sources`."""
     inside = {name: module_file(name) for module in names for name in _with_modules_inside(module)}
     return _of_modules({name: file for name, file in inside.items() if file is not None})
 

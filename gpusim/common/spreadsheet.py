@@ -48,11 +48,7 @@ def records(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str
 
 @contextmanager
 def table_rows(path: str | Path) -> Iterator[csv.DictReader[str]]:
-    """Yield the rows of a CSV file by column. Cells that a short row lacks are None.
-
-    Raises:
-        InputError: the file cannot be read (`read_table`), or the block comes to a line that is no row.
-    """
+    """Yield the rows of a CSV file by column. Cells that a short row lacks are None."""
     text = read_table(path).removeprefix("\ufeff")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
@@ -87,11 +83,7 @@ def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> Iterator
 def number_in(
     row: Mapping[str, str], column: str, path: str | Path, place: str, least: float = -inf, most: float = inf
 ) -> float:
-    """A field of a row as a finite number.
-
-    Raises:
-        InputError: it is none, or not from ``least`` to ``most``.
-    """
+    """A field of a row as a finite number from ``least`` to ``most``."""
     try:
         value = finite_number(row[column])
     except ValueError:
@@ -103,11 +95,7 @@ def number_in(
 
 
 def count_in(row: Mapping[str, str], column: str, least: int, path: str | Path, place: str) -> int:
-    """A field of a row as a whole number of at most nine digits.
-
-    Raises:
-        InputError: it is none, or below ``least``.
-    """
+    """A field of a row as a whole number of at most nine digits, ``least`` or more."""
     text = row[column]
     if not re.fullmatch(r"-?[0-9]{1,9}", text) or int(text) < least:
         raise InputError(path, place, f"{column} is {text or 'empty'}", f"a whole number of at least {least}")

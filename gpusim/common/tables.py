@@ -61,14 +61,7 @@ def columns_that_fit(widths: Sequence[int], most: int) -> int:
 def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "", most: int | None = None
 ) -> None:
-    """Print a table with a title above unless it is empty.
-
-    Args:
-        columns: their titles and how they are narrowed.
-        rows: one text per column.
-        title: of the table.
-        most: characters that a line may take where no terminal says; None: as many as it needs.
-    """
+    """Print a table with a title above unless it is empty; ``most`` is as for `print_line`."""
     if sys.stdout.isatty():
         _draw(columns, rows, title)
         return
@@ -99,10 +92,7 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
 def print_line(text: str, most: int | None = None, file: TextIO | None = None) -> None:
     """Print a line of text, without anything that a terminal would obey.
 
-    Args:
-        text: whatever names are in it.
-        most: characters after which it is broken where no terminal says; None: never.
-        file: where it is printed; None: standard output.
+    Where no terminal says how wide it is, the line is broken after ``most`` characters; None: never.
     """
     file = sys.stdout if file is None else file
     line, width = one_line(text), shutil.get_terminal_size().columns if file.isatty() else most

@@ -33,23 +33,14 @@ _Key = tuple[object, ...]  # a kernel and what it is granted
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """The timeline of a launch on idle SMs, in us from when its first blocks are placed.
+    """The timeline of a launch on idle SMs, in us from when its first blocks are placed."""
 
-    Attributes:
-        us: its last block ends.
-        dispatched_us: its last block is placed.
-        spans: where its blocks run.
-        uses: as `gpusim.engine.core.SMArray.uses`.
-        bound_by: resource that binds it.
-        limits: those of `gpusim.results.runs.LIMITS` that its grant holds it to.
-    """
-
-    us: float
-    dispatched_us: float
-    spans: Spans
-    uses: array[float]
-    bound_by: str
-    limits: frozenset[str]
+    us: float  # its last block ends
+    dispatched_us: float  # its last block is placed
+    spans: Spans  # where its blocks run
+    uses: array[float]  # as `gpusim.engine.core.SMArray.uses`
+    bound_by: str  # resource that binds it
+    limits: frozenset[str]  # those of `gpusim.results.runs.LIMITS` that its grant holds it to
 
 
 def alone_under(
@@ -98,10 +89,7 @@ class KnownRuns:
     Later replays use these timelines, too. Each still simulates the first of equal launches, so its result does not
     depend on the replays before it.
 
-    Args:
-        gpu: the GPU.
-        domains: as of `alone_under`.
-        domain_share: as of `alone_under`.
+    ``domains`` and ``domain_share`` are as of `alone_under`.
     """
 
     def __init__(self, gpu: GPU, domains: list[int] | None, domain_share: Sequence[float]) -> None:
@@ -112,12 +100,7 @@ class KnownRuns:
         self._known = _simulated(gpu, None if domains is None else tuple(domains), tuple(domain_share))
 
     def find(self, model: KernelModel, grant: Grant) -> Alone | None:
-        """The timeline of a launch; None where it comes for the first time, or its grant has limits or no blocks.
-
-        Args:
-            model: the launch.
-            grant: what it has of the GPU.
-        """
+        """The timeline of a launch; None where it comes for the first time, or its grant has limits or no blocks."""
         if limits_of(grant) != NO_LIMITS:
             return None
         key = model.identity, grant.blocks_per_sm, grant.sms, grant.per_sm

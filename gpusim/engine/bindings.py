@@ -18,13 +18,7 @@ PartsOfTime = Callable[[Mix, int], tuple[float, float, str]]  # gives `gpusim.mo
 
 
 class Bindings:
-    """Tables with an entry for each slot, and what times are made of: of each slot alone, then of each part of a mix.
-
-    Args:
-        launches: those on the SMs.
-        mixes: what is known of mixes of them.
-        domains: the memory domains.
-    """
+    """Tables with an entry for each slot, and what times are made of: of slots alone, then of each part of a mix."""
 
     def __init__(self, launches: Launches, mixes: Mixes, domains: Domains) -> None:
         self.launches = launches

@@ -18,9 +18,7 @@ class ByProgram(Policy):
 
     Kernels of a program's streams are in one line, in the order in which they became ready.
 
-    Args:
-        policy: a fresh one.
-        programs: of the trace; those that have no stream on the policy's GPU are left out.
+    Programs that have no stream on the policy's GPU are left out.
     """
 
     summary = "a policy that divides the GPU between programs"

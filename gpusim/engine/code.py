@@ -26,7 +26,7 @@ class CachedCode:
     def __init__(self, gpu: GPU, apart: bool, names: Sequence[Set[str]]) -> None:
         self._apart = apart
         self._names = names
-        self._kept_us = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes) / gpu.model.dram_sustained_gb_per_s / 1e3
+        self._kept_us = gpu.kept_l2_bytes / gpu.model.dram_sustained_gb_per_s / 1e3
         self._moved = 0.0  # by DRAM, over what L2 keeps
         self._count = 0  # kernels that came
         self._came: OrderedDict[str, int] = OrderedDict()  # when each name came last, the latest at the end

@@ -22,6 +22,7 @@ from types import ModuleType
 CORE = "gpusim.engine.core"
 PARTS = (  # each imports only those before it
     "gpusim.model.memory",
+    "gpusim.model.clock",
     "gpusim.engine.tables",
     "gpusim.engine.launches",
     "gpusim.engine.mixes",
@@ -43,11 +44,7 @@ PACKAGE = Path(__file__).parents[1]  # gpusim/
 
 
 def joined(package: Path = PACKAGE) -> tuple[str, str]:
-    """The source and the C types of the core as the build compiles them: one module that knows which sources it is of.
-
-    Args:
-        package: the folder of gpusim.
-    """
+    """The source and the C types of the core as the build compiles them: one module that knows its sources."""
     source, types = DIRECTIVES + "from __future__ import annotations\n", DECLARATIONS
     for path in _files(package):
         text = path.read_text(encoding="utf-8")
@@ -64,7 +61,6 @@ def source_hash(package: Path = PACKAGE) -> str:
 
 
 def _files(package: Path) -> list[Path]:
-    """The files of the core, part by part."""
     stems = [package.joinpath(*part.split(".")[1:]) for part in PARTS]
     return [stem.with_suffix(suffix) for stem in stems for suffix in (".py", ".pxd")]
 

@@ -23,6 +23,7 @@ from gpusim.engine.rates import KNOWN_MIXES, Rates
 from gpusim.engine.sm_array import domain_of_sm, sm_array
 from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
+from gpusim.model.clock import power_cycle
 from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
@@ -55,7 +56,7 @@ class Device:
         keep_residents: note what each SM holds whenever that changes.
         passes: as ``View.passes``.
         program_of: the program of each stream, by its position; empty: all are of one.
-        code_of: names of the kernels of each program.
+        code_of: names of the kernels of each program; empty: there is one.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Device:
         self.residents = Holdings(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
-        self._code = CachedCode(gpu, self._shows_sms, code_of) if len(set(program_of)) > 1 and not domains else None
+        self._code = CachedCode(gpu, self._shows_sms, code_of) if code_of and not domains else None
         self._program_of = program_of
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
@@ -213,7 +214,6 @@ class Device:
             self._end(slot)
 
     def _after(self, delay: float, call: Callable[[simpy.Event], None]) -> None:
-        """Call something after a time (us)."""
         timeout = self._env.timeout(delay)
         assert timeout.callbacks is not None
         timeout.callbacks.append(call)
@@ -236,7 +236,6 @@ class Device:
                 self._end_in_time(other)
 
     def _ended(self, launch: Launch, slot: int) -> None:
-        """A launch has ended, and leaves its slot."""
         self._blocks_ended += launch.model.blocks
         del self._launches[launch.id]
         launch.view = None
@@ -434,13 +433,11 @@ class Device:
         }
 
     def _place(self) -> None:
-        """Let the launches on the SMs place blocks."""
         self._sms.book()
         self._sms.dispatch()
         self._looked = False
 
     def _cap(self, slot: int, grant: Grant) -> None:
-        """Hold a launch on the SMs to what it is granted."""
         model = self._slots[slot].model
         caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
         self.limits |= limits_met(grant, caps, model.blocks_per_sm)
@@ -528,10 +525,12 @@ class Device:
     def _mix_rates(self, residents: Sequence[tuple[int, int]], sms: int | None = None) -> Sequence[float]:
         models = [(self._launches[kernel].model, count) for kernel, count in residents]
         rates, dram, l2 = KNOWN_MIXES.rates(models)
-        cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
+        tensor_cycle = self._gpu.model.tensor_cycle if any(model.on_tensor_cores for model, _ in models) else 1.0
         everywhere = float(self._gpu.sm_count if sms is None else sms)
+        held = any(model.held_clock < 1.0 for model, _ in models)
+        power = power_cycle(everywhere * fsum(count * model.block_power for model, count in models) if held else 0.0)
         slowed = [
-            count * rate / model.slowdown(dram * everywhere, l2 * everywhere, cycle)
+            count * rate / model.slowdown(dram * everywhere, l2 * everywhere, tensor_cycle, power)
             for (model, count), rate in zip(models, rates, strict=True)
         ]
         of_dram = [rate * model.dram_share_us for (model, _), rate in zip(models, slowed, strict=True)]

@@ -6,7 +6,7 @@ cdef class Domains:
     cdef Launches launches
     cdef long long slots, count
     cdef object slowdowns_of
-    cdef double tensor_cycle, load_step
+    cdef double tensor_cycle, load_step, power_seen, power_cycle
     cdef bint stale
     cdef long long[::1] of_sm, held_back, tensor_blocks, tensor_seen
     cdef double[::1] capacity, dram_load, l2_load, dram_seen, l2_seen, virtual, slowdown, progress, beside
@@ -19,7 +19,10 @@ cdef class Domains:
     cdef void watch(self, long long domain) noexcept
     @cython.locals(d=cython.longlong)
     cdef update(self)
-    @cython.locals(dram=cython.double, l2=cython.double, cycle=cython.double, clocks=cython.longlong,
+    @cython.locals(total=cython.double, held=cython.double, i=cython.longlong, slot=cython.longlong)
+    cdef double power(self) noexcept
+    cdef double cycle_of(self, long long slot, long long domain) noexcept
+    @cython.locals(dram=cython.double, l2=cython.double, tensor_cycle=cython.double, clocks=cython.longlong,
                    i=cython.longlong, slot=cython.longlong, own_cycle=cython.double, factor=cython.double,
                    served=cython.double)
     cdef update_domain(self, long long domain)
@@ -29,7 +32,7 @@ cdef class Domains:
                    i=cython.longlong, slot=cython.longlong, clock=cython.longlong, progress=cython.double,
                    own_dram=cython.double, work=cython.double, longer=cython.double, own_cycle=cython.double,
                    dram_load=cython.double, l2_load=cython.double)
-    cdef void look_at_others(self, long long domain, double cycle) noexcept
+    cdef void look_at_others(self, long long domain) noexcept
     @cython.locals(total=cython.double, i=cython.longlong, slot=cython.longlong, clock=cython.longlong)
     cdef double served_of(self, long long domain, double[::1] demand) noexcept
     @cython.locals(dram=cython.double, l2=cython.double)

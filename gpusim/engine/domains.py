@@ -11,22 +11,17 @@ from collections.abc import Callable
 
 from gpusim.engine.launches import OWN, WAIT, Launches
 from gpusim.engine.tables import reals, zeros
+from gpusim.model.clock import power_cycle
 from gpusim.model.memory import memory_slowdown, wait_slowdown
 
-Slowdowns = Callable[[int, float, float, float], dict[int, float]]
+Slowdowns = Callable[[int, float, float, float, float], dict[int, float]]
 SLACK = 1e-9  # relative, of what a domain can serve: rounding is no excess
 
 
 class Domains:
     """Tables with an entry for each domain, or for each *clock*: a domain and a slot.
 
-    Args:
-        launches: those on the SMs.
-        of_sm: the domain of each SM.
-        capacity: as of `gpusim.engine.core.SMArray`.
-        slowdowns: as of `gpusim.engine.core.SMArray`.
-        tensor_cycle: as of `gpusim.engine.core.SMArray`.
-        load_step: as of `gpusim.engine.core.SMArray`.
+    ``of_sm`` is the domain of each SM; other arguments are as of `gpusim.engine.core.SMArray`.
     """
 
     def __init__(
@@ -57,6 +52,8 @@ class Domains:
         self.held_back = zeros(count)  # whether its blocks were slowed as it would have served too much
         self.tensor_blocks = zeros(count)  # resident blocks that compute on tensor cores
         self.tensor_seen = zeros(count)  # whether there were any
+        self.power_seen = 0.0  # when slowdowns were last worked out
+        self.power_cycle = 1.0  # of the SMs under the power limit, over that without one
         self.virtual = reals(count * self.slots)
         self.slowdown = reals(count * self.slots, 1.0)  # how much slower virtual time runs
         self.progress = reals(count * self.slots)  # work per microsecond of virtual time, of all blocks in the domain
@@ -88,6 +85,7 @@ class Domains:
             served > 1.0 + SLACK
             or (self.held_back[domain] > 0 and served < 1.0 - self.load_step)
             or (self.tensor_blocks[domain] > 0) != (self.tensor_seen[domain] > 0)
+            or abs(self.power() - self.power_seen) > self.load_step
             or abs(self.dram_load[domain] - self.dram_seen[domain]) > self.load_step
             or abs(self.l2_load[domain] - self.l2_seen[domain]) > self.load_step
         ):
@@ -97,8 +95,28 @@ class Domains:
         """Recompute the slowdown of every launch in every domain, where any is stale."""
         if self.stale:
             self.stale = False
+            self.power_seen = self.power()
+            self.power_cycle = power_cycle(self.power_seen)
             for d in range(self.count):
                 self.update_domain(d)
+
+    def power(self) -> float:
+        """Power that all blocks would draw at the full clock, over the limit; 0 where no launch is held back by it."""
+        launches = self.launches
+        total = 0.0
+        held = 1.0
+        for i in range(launches.active_count):
+            slot = launches.active[i]
+            if launches.resident[slot] > 0:
+                total += launches.resident[slot] * launches.block_power[slot]
+                held = launches.held_clock[slot] if launches.held_clock[slot] < held else held
+        return total if held < 1.0 else 0.0
+
+    def cycle_of(self, slot: int, domain: int) -> float:
+        """Cycle of the SMs of a domain over that in a launch's recording."""
+        if self.launches.on_tensor_cores[slot] > 0:
+            return self.launches.held_clock[slot] * self.power_cycle
+        return self.tensor_cycle * self.power_cycle if self.tensor_seen[domain] > 0 else self.power_cycle
 
     def update_domain(self, domain: int) -> None:
         """Recompute the slowdown of every launch in a domain."""
@@ -108,21 +126,21 @@ class Domains:
         self.dram_seen[domain] = dram
         self.l2_seen[domain] = l2
         self.tensor_seen[domain] = self.tensor_blocks[domain] > 0
-        cycle = self.tensor_cycle if self.tensor_seen[domain] else 1.0
+        tensor_cycle = self.tensor_cycle if self.tensor_seen[domain] > 0 else 1.0
         clocks = domain * self.slots
         if self.slowdowns_of is None:
             dram = (dram if dram > 0.0 else 0.0) / self.capacity[domain]
             l2 = (l2 if l2 > 0.0 else 0.0) / self.capacity[domain]
             for i in range(launches.active_count):
                 slot = launches.active[i]
-                own_cycle = 1.0 if launches.on_tensor_cores[slot] > 0 else cycle
+                own_cycle = self.cycle_of(slot, domain)
                 self.slowdown[clocks + slot] = memory_slowdown(dram, l2, launches.own, own_cycle, slot * OWN)
         else:
-            for slot, factor in self.slowdowns_of(domain, dram, l2, cycle).items():
+            for slot, factor in self.slowdowns_of(domain, dram, l2, tensor_cycle, self.power_cycle).items():
                 self.slowdown[clocks + slot] = factor
         for i in range(launches.active_count):
             self.slowdown[clocks + launches.active[i]] *= self.start_queue(domain, launches.active[i])
-        self.look_at_others(domain, cycle)
+        self.look_at_others(domain)
         served = self.served(domain)
         self.held_back[domain] = served > 1.0 + SLACK
         for i in range(launches.active_count):
@@ -131,7 +149,7 @@ class Domains:
             if self.beside[i] > self.slowdown[clocks + launches.active[i]]:
                 self.slowdown[clocks + launches.active[i]] = self.beside[i]
 
-    def look_at_others(self, domain: int, cycle: float) -> None:
+    def look_at_others(self, domain: int) -> None:
         """Slowdown of each launch in a domain by reads that take longer beside others, or after other code."""
         launches = self.launches
         for i in range(launches.active_count):
@@ -159,7 +177,7 @@ class Domains:
             )
             if longer > 1.0:
                 work = self.progress[clock] / self.capacity[domain]
-                own_cycle = 1.0 if launches.on_tensor_cores[slot] > 0 else cycle
+                own_cycle = self.cycle_of(slot, domain)
                 dram_load = work * launches.dram_each[slot]
                 l2_load = work * launches.l2_each[slot]
                 self.beside[i] = longer * memory_slowdown(dram_load, l2_load, launches.own, own_cycle, slot * OWN)

@@ -10,9 +10,7 @@ from gpusim.engine.tables import _NEVER, reals
 class FirstEnds:
     """A tree over the SMs for each clock: node 1 is its root, node i has the children 2 i and 2 i + 1.
 
-    Args:
-        clocks: how many there are.
-        sms: number of SMs, which are the last half of the nodes.
+    The SMs are the last half of the nodes.
     """
 
     def __init__(self, clocks: int, sms: int) -> None:

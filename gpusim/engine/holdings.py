@@ -10,12 +10,7 @@ from gpusim.results.runs import Contents
 
 
 class Holdings:
-    """Take the records of the SMs.
-
-    Args:
-        sms: the SMs; from now on they note what they hold whenever that changes.
-        count: how many there are.
-    """
+    """Take the records of the SMs, which from now on note what they hold whenever that changes."""
 
     def __init__(self, sms: SMArray, count: int) -> None:
         self._sms = sms

@@ -34,22 +34,14 @@ def release_times(stream: Stream) -> list[float | None]:
 
 @dataclass(slots=True)
 class HostQueue:
-    """Queue of the host for one stream.
+    """Queue of the host for one stream."""
 
-    Attributes:
-        first: for each operation that launches kernels, the place of its first launch in the host's order.
-        order: places of the launches on the stream itself (not on streams of a library), ascending.
-        releases: when each request is released, None: when the one before has ended.
-        request: the one under way.
-        handed: launches of it that became ready.
-        next: when the next launch is queued that is not ready yet; None: not before a request ends, or never.
-    """
-
-    first: dict[str, int]
-    order: list[int]
-    releases: list[float | None]
-    request: int = 0
-    handed: int = 0
+    first: dict[str, int]  # for each operation that launches kernels, the place of its first launch in the host's order
+    order: list[int]  # places of the launches on the stream itself (not on streams of a library), ascending
+    releases: list[float | None]  # when each request is released, None: when the one before has ended
+    request: int = 0  # the one under way
+    handed: int = 0  # launches of it that became ready
+    # when the next launch is queued that is not ready yet; None: not before a request ends, or never
     next: tuple[float, int] | None = None
 
     def begin(self, request: int, release: float) -> None:

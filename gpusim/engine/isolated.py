@@ -15,12 +15,7 @@ from gpusim.trace.programs import Program
 
 
 class Isolated:
-    """Isolated times on a GPU; an operation whose kernels run on several streams is replayed once.
-
-    Args:
-        gpu: where.
-        kernels: as replayed there.
-    """
+    """Isolated times on a GPU; an operation whose kernels run on several streams is replayed once."""
 
     def __init__(self, gpu: GPU, kernels: KernelSource) -> None:
         self._gpu = gpu

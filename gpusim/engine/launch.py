@@ -11,48 +11,31 @@ from gpusim.results.runs import Spans
 
 @dataclass(slots=True)
 class Launch:
-    """A kernel launch from when it is ready to its end.
+    """A kernel launch from when it is ready to its end."""
 
-    Attributes:
-        id: in order of becoming ready.
-        model: what is replayed.
-        stream, stream_index, priority: of its operation.
-        operation, request, index: as in `gpusim.results.runs.KernelRun`.
-        queued: when the host queued it, as in `gpusim.policies.interface.KernelView`.
-        ready_us, start_us, dispatched_us, end_us: as in `gpusim.results.runs.KernelRun`; the middle two at its end.
-        slot: where the SMs know it; None before its launch latency has passed.
-        admitted: the policy has let it start.
-        bound_by: resource that bound it most of the time; at its end.
-        spans: where its blocks ran; at its end, where that is kept.
-        spans_shared: the times of these are from its start, not that of the replay.
-        pass_number: as in `gpusim.policies.interface.KernelView`.
-        of_call: it is of a library's call, of which the trace says what it takes after others (`gpusim.model.context`).
-        code_lost: share of its code that the caches have lost, known when its launch latency has passed.
-        view: what policies saw of it last.
-    """
-
-    id: int
-    model: KernelModel
-    stream: str
-    stream_index: int
-    priority: int
-    queued: tuple[float, int]
-    ready_us: float
-    operation: str
-    start_us: float = -1.0
-    dispatched_us: float = -1.0
-    end_us: float = -1.0
-    slot: int | None = None
-    admitted: bool = False
-    bound_by: str = "latency"
-    spans: Spans | None = None
-    spans_shared: bool = False
-    pass_number: int = 0
-    request: int = 0
-    index: int = 0
+    id: int  # in order of becoming ready
+    model: KernelModel  # what is replayed
+    stream: str  # of its operation
+    stream_index: int  # its position
+    priority: int  # of the stream
+    queued: tuple[float, int]  # when the host queued it, as in `gpusim.policies.interface.KernelView`
+    ready_us: float  # as in `gpusim.results.runs.KernelRun`
+    operation: str  # id of its operation
+    start_us: float = -1.0  # as in `gpusim.results.runs.KernelRun`; known at its end
+    dispatched_us: float = -1.0  # likewise
+    end_us: float = -1.0  # likewise
+    slot: int | None = None  # where the SMs know it; None before its launch latency has passed
+    admitted: bool = False  # the policy has let it start
+    bound_by: str = "latency"  # resource that bound it most of the time; at its end
+    spans: Spans | None = None  # where its blocks ran; at its end, where that is kept
+    spans_shared: bool = False  # the times of these are from its start, not that of the replay
+    pass_number: int = 0  # as in `gpusim.policies.interface.KernelView`
+    request: int = 0  # as in `gpusim.results.runs.KernelRun`
+    index: int = 0  # likewise
+    # it is of a library's call, of which the trace says what it takes after others (`gpusim.model.context`)
     of_call: bool = False
-    code_lost: float = 0.0
-    view: KernelView | None = None
+    code_lost: float = 0.0  # share of its code that the caches have lost, known when its launch latency has passed
+    view: KernelView | None = None  # what policies saw of it last
 
     @property
     def internal(self) -> bool:

@@ -14,7 +14,7 @@ cdef class Launches:
     cdef long long[::1] together, cap, waiting, resident, unfinished, next_block, next_tile, all_tiles
     cdef long long[::1] row, length_count, sms_used
     cdef long long[::1] evicted, gated, here, ran, tiles_ran
-    cdef double[::1] lengths, start_us, sm_start_us
+    cdef double[::1] lengths, start_us, sm_start_us, held_clock, block_power
     cdef double[::1] tile_work, jitter, ramps, issue_demand, dram_demand, l2_demand, own, wait, code_lost, dram_each, l2_each, first_start, dispatched_at, carried
     cdef double[::1] start_here, end_here
 

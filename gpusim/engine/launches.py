@@ -35,10 +35,7 @@ def jitter_factor(seed: int, block: int, jitter: float) -> float:
 class Launches:
     """Tables with an entry for each slot, or for each slot and SM.
 
-    Args:
-        sms: number of SMs.
-        slots: most launches active at once.
-        width: most blocks resident on one SM.
+    ``slots`` launches can be active at once, ``width`` blocks resident on one SM.
     """
 
     def __init__(self, sms: int, slots: int, width: int) -> None:
@@ -65,6 +62,8 @@ class Launches:
         self.jitter = reals(slots)
         self.ramps = reals(slots * width)  # by how many of its first blocks share an SM, from one on
         self.on_tensor_cores = zeros(slots)
+        self.held_clock = reals(slots)  # that the power limit left it in the recording, over that without one
+        self.block_power = reals(slots)  # of a resident block at the full clock, over the power limit
         self.issue_demand = reals(slots)
         self.dram_demand = reals(slots)
         self.l2_demand = reals(slots)
@@ -134,6 +133,8 @@ class Launches:
         for k in range(self.width):
             self.ramps[slot * self.width + k] = ramps[k] if k < len(ramps) else 0.0
         self.on_tensor_cores[slot] = 1 if model.on_tensor_cores else 0
+        self.held_clock[slot] = model.held_clock
+        self.block_power[slot] = model.block_power
         self.issue_demand[slot] = model.issue_us
         self.dram_demand[slot] = model.dram_share_us
         self.l2_demand[slot] = model.l2_share_us

@@ -19,10 +19,7 @@ FIRST_MIXES = 64  # mixes that the tables hold before they grow
 class Mixes:
     """Tables with an entry for each mix, each mix and slot, or each *part*: a slot of a mix that is worked out.
 
-    Args:
-        slots: most launches active at once.
-        resolve: as of `gpusim.engine.core.SMArray`.
-        most_beside: as of `gpusim.engine.core.SMArray`.
+    Arguments are as of `gpusim.engine.core.SMArray`.
     """
 
     def __init__(self, slots: int, resolve: Resolve, most_beside: MostBeside) -> None:

@@ -12,14 +12,7 @@ from gpusim.engine.tables import zeros
 
 
 class Placing:
-    """The line of launches and the SMs that they fill.
-
-    Args:
-        residents: the blocks on the SMs.
-        launches: those whose blocks they are.
-        order: SMs in the order in which equal room is filled.
-        gpcs: GPC of each SM.
-    """
+    """The line of launches and the SMs that they fill, in ``order`` where room is equal; ``gpcs``: of each SM."""
 
     def __init__(self, residents: Residents, launches: Launches, order: Sequence[int], gpcs: Sequence[int]) -> None:
         self.residents = residents

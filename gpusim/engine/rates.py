@@ -73,15 +73,7 @@ def _times_of(mix: KernelMix) -> list[float]:
 class Rates:
     """Rates of mixes, as the grants of their kernels let them be.
 
-    Args:
-        mixes: what is known of mixes without limits.
-        model: gives the kernel in a slot.
-        slots: those in use.
-        sm_count: SMs of the device.
-        domain_share: of L2 and DRAM, for each memory domain.
-
-    Attributes:
-        limits: of the slots whose grants have any.
+    ``model`` gives the kernel in a slot; ``slots`` are those in use.
     """
 
     def __init__(
@@ -139,7 +131,9 @@ class Rates:
             for (slot, count), (issue, memory, _, _) in zip(mix, limits, strict=True)
         ]
 
-    def slowdowns(self, sms: SMArray, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
+    def slowdowns(
+        self, sms: SMArray, domain: int, dram: float, l2: float, tensor_cycle: float, power_cycle: float
+    ) -> dict[int, float]:
         """The factors by which slots are slowed in a memory domain, as the SMs ask for them while there are limits."""
         share = self._domain_share[domain]
         held = self._held_back(sms, domain)
@@ -147,7 +141,7 @@ class Rates:
             dram -= asked_dram * (1.0 - 1.0 / factor)
             l2 -= asked_l2 * (1.0 - 1.0 / factor)
         dram, l2 = max(0.0, dram) / share, max(0.0, l2) / share
-        factors = {slot: self._model(slot).slowdown(dram, l2, cycle) for slot in self._slots}
+        factors = {slot: self._model(slot).slowdown(dram, l2, tensor_cycle, power_cycle) for slot in self._slots}
         for slot, (_, _, factor) in held.items():
             factors[slot] = max(factors[slot], factor)
         paced = [slot for slot, limits in self.limits.items() if limits[3] and sms.resident_blocks(slot)]

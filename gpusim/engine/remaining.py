@@ -15,19 +15,12 @@ from gpusim.trace.operations import Operation, Stream
 
 @dataclass(slots=True)
 class Pass:
-    """How far a stream is in its pass under way.
+    """How far a stream is in its pass under way."""
 
-    Attributes:
-        release_us: when it was released.
-        position: of the operation under way, or the next; that behind the last where the pass has ended.
-        launches: of that operation, those handed to the device.
-        began_us: when it began to occupy what it occupies; None: not yet, or it launches kernels.
-    """
-
-    release_us: float = 0.0
-    position: int = 0
-    launches: list[Launch] = field(default_factory=list)
-    began_us: float | None = None
+    release_us: float = 0.0  # when it was released
+    position: int = 0  # of the operation under way, or the next; that behind the last where the pass has ended
+    launches: list[Launch] = field(default_factory=list)  # of that operation, those handed to the device
+    began_us: float | None = None  # when it began to occupy what it occupies; None: not yet, or it launches kernels
 
     def next(self) -> None:
         """The operation under way has ended."""
@@ -43,12 +36,8 @@ def operation_views(
 ) -> tuple[OperationView, ...]:
     """The operations that have not ended, as ``View.operations`` gives them.
 
-    Args:
-        trace: the trace.
-        passes: for the position of each stream whose pass is under way, how far it is.
-        now_us: time.
-        work_us: what an operation takes alone, its kernels' times added.
-        work_done: share of a launch's work that is done.
+    ``work_us`` is what an operation takes alone, its kernels' times added; ``work_done`` the share of a launch's work
+    that is done.
     """
     left = {op.id for index, at in passes.items() for op in trace.streams[index].operations[at.position :]}
     return tuple(
@@ -69,12 +58,7 @@ def pass_view(
 ) -> PassView:
     """A pass under way, as ``View.passes`` gives it.
 
-    Args:
-        stream: its stream.
-        at: how far it is.
-        from_us: `work_from` of the stream.
-        now_us: time.
-        work_done: share of a launch's work that is done.
+    ``from_us`` is `work_from` of the stream; ``work_done`` as of `operation_views`.
     """
     left_us = from_us[at.position]
     if at.position < len(stream.operations):

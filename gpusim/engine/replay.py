@@ -137,18 +137,12 @@ class _Timed:
 
 @dataclass(slots=True)
 class _Together:
-    """A program of several streams, which begin each pass together.
+    """A program of several streams, which begin each pass together."""
 
-    Attributes:
-        streams: their positions.
-        awaited: ids of their operations that others wait for.
-        ranks: how many of its ranks meet in each collective.
-        ended: of the streams whose pass has ended, the event that tells them to begin the next.
-    """
-
-    streams: list[int]
-    awaited: list[str]
-    ranks: Counter[str]
+    streams: list[int]  # their positions
+    awaited: list[str]  # ids of their operations that others wait for
+    ranks: Counter[str]  # how many of its ranks meet in each collective
+    # of the streams whose pass has ended, the event that tells them to begin the next
     ended: dict[int, simpy.Event] = field(default_factory=dict)
 
 
@@ -177,7 +171,7 @@ class _Replay:
         self.queues = host_queues(trace)
         gpu_of = [stream.gpu for stream in trace.streams]
         gpus = len(policies)
-        program_of, code_of = self._code(names)
+        program_of = self._program_of(names)
         self.device = Device(
             self.env,
             together(gpu, gpus),
@@ -191,7 +185,7 @@ class _Replay:
             "residents" in keep,
             self._pass_views,
             program_of,
-            code_of,
+            self._kernel_names(program_of) if len(set(program_of)) > 1 else (),
         )
         self.work_from: dict[int, list[float]] = {}  # by the position of a stream, once a policy has asked
         self.passes: dict[int, Pass] = {}  # under way, by the position of their stream
@@ -268,17 +262,17 @@ class _Replay:
                 self.all_ended.succeed()
         self.busy = tuple(name for name in self.busy if name != stream.name)
 
-    def _code(self, names: Sequence[str]) -> tuple[list[int], list[set[str]]]:
-        """The program of each stream, and the names of the kernels of each; streams of no program are one more."""
+    def _program_of(self, names: Sequence[str]) -> list[int]:
         place = {stream: at for at, one in enumerate(self.trace.programs) for stream in one.streams}
-        program_of = [place.get(name, len(self.trace.programs)) for name in names]
+        return [place.get(name, len(self.trace.programs)) for name in names]
+
+    def _kernel_names(self, program_of: Sequence[int]) -> list[set[str]]:
         code_of: list[set[str]] = [set() for _ in range(len(self.trace.programs) + 1)]
         for program, stream in zip(program_of, self.trace.streams, strict=True):
             code_of[program] |= {launch.name for op in stream.operations for launch in op.launches()}
-        return program_of, code_of
+        return code_of
 
     def _programs(self) -> dict[int, _Together]:
-        """The programs of several streams, by the position of each."""
         place = {stream.name: index for index, stream in enumerate(self.trace.streams)}
         found: dict[int, _Together] = {}
         for program in self.trace.programs:

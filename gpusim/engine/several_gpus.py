@@ -38,15 +38,10 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """GPUs that wait for one another, and what runs on them.
+    """GPUs that wait for one another, and what runs on them."""
 
-    Attributes:
-        gpus: their numbers in the trace, ascending.
-        trace: their streams, with the GPUs numbered from 0.
-    """
-
-    gpus: tuple[int, ...]
-    trace: Trace
+    gpus: tuple[int, ...]  # their numbers in the trace, ascending
+    trace: Trace  # their streams, with the GPUs numbered from 0
 
 
 def parts(trace: Trace, gpu: GPU) -> list[Part]:
@@ -90,11 +85,7 @@ def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...
 
 
 def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
-    """A policy object for each GPU that has streams: copies, but for the first if it can be the policy itself.
-
-    Raises:
-        InputError: a policy for several GPUs that cannot be copied.
-    """
+    """A policy object for each GPU that has streams: copies, but for the first if it can be the policy itself."""
     program_of = {stream: program.name for program in trace.programs for stream in program.streams}
     by_program = isinstance(policy, Divides) and policy.by == PROGRAM
     names: dict[int, list[str]] = {}
@@ -130,11 +121,7 @@ def together(gpu: GPU, count: int) -> GPU:
 def merged(trace: Trace, gpu: GPU, on_gpus: Sequence[Part], results: Sequence[Result]) -> Result:
     """Joint result of all GPUs of a trace.
 
-    Args:
-        trace: all of it.
-        gpu: one of the GPUs.
-        on_gpus: its parts.
-        results: of each part; SM ``i`` of GPU ``g`` becomes SM ``g`` times the SMs of a GPU plus ``i``.
+    SM ``i`` of GPU ``g`` becomes SM ``g`` times the SMs of a GPU plus ``i``.
     """
     if len(results) == 1 and on_gpus[0].trace is trace:
         return results[0]
@@ -181,11 +168,6 @@ class EachGPU(Policy):
 
     A policy is asked when a kernel of its GPU is ready or has ended, or when it wants to be; until then its last
     answer holds.
-
-    Args:
-        policies: one object for each GPU.
-        gpu: one of the GPUs.
-        gpu_of: for each stream of the trace, its GPU.
     """
 
     summary = "a policy on each of several GPUs"

@@ -9,11 +9,7 @@ SKIPPED_WAVES = 40  # a launch skips no fewer: what its last wave may be off by 
 
 
 class Skipping:
-    """Tables with an entry for each slot.
-
-    Args:
-        residents: the blocks on the SMs.
-    """
+    """Tables with an entry for each slot."""
 
     def __init__(self, residents: Residents) -> None:
         self.residents = residents

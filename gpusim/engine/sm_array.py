@@ -29,17 +29,11 @@ MOST_ANSWERS = 100_000  # on how many blocks of a kernel fit beside others, that
 
 
 class AloneTimes(NamedTuple):
-    """A launch alone on the whole GPU.
+    """A launch alone on the whole GPU."""
 
-    Attributes:
-        makespan_us: from its first block's start to its last one's end.
-        residents: mean resident blocks of an SM while it was active.
-        active: the SMs' mean active share of the makespan.
-    """
-
-    makespan_us: float
-    residents: float
-    active: float
+    makespan_us: float  # from its first block's start to its last one's end
+    residents: float  # mean resident blocks of an SM while it was active
+    active: float  # the SMs' mean active share of the makespan
 
 
 def sm_array(

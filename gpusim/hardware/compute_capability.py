@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from gpusim.common.errors import InputError, quote
+from gpusim.common.strict import Strict
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Bytes = Annotated[int, Field(ge=1, le=2**50)]
 CarveoutsKib = Annotated[
     tuple[Annotated[int, Field(strict=True, ge=0, le=2**20)], ...], Field(strict=False, min_length=1)
 ]
-
-
-class Strict(BaseModel):
-    """Strict types, no unknown keys, no NaN or infinity, immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class SMLimits(Strict):
@@ -180,11 +175,7 @@ def unverified_limits(compute_capability: str) -> tuple[str, ...]:
 
 
 def require_known(compute_capability: str) -> None:
-    """Refuse a compute capability whose limits are not known.
-
-    Raises:
-        InputError: it is not one of `CAPABILITIES`.
-    """
+    """Refuse a compute capability whose limits are not known."""
     if compute_capability not in CAPABILITIES:
         problem, expected = (
             f"unknown compute capability {quote(compute_capability)}",

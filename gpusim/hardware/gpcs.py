@@ -11,15 +11,11 @@ GROUP = 8  # SMs in which green contexts take those of a GPC
 
 @cache  # asked for at every kernel that is fitted
 def numbered(sms_per_gpc: tuple[int, ...], sm_count: int) -> tuple[int, ...]:
-    """Return the GPC of each SM, in the order in which green contexts take SMs.
+    """Return the GPC of each SM, in the order in which green contexts take SMs; without sizes all SMs are one GPC.
 
     They take groups of eight SMs, one from each GPC in turn. The remainder of each GPC comes last (H200 and H100, [V]
     experiments/h200_microbench, `topology.csv` and `clusters.csv`). Another number of SMs than the GPCs have in all
     begins over again, or stops before [D].
-
-    Args:
-        sms_per_gpc: SMs of each; none: all SMs are one GPC.
-        sm_count: SMs.
     """
     if not sms_per_gpc:
         return (0,) * sm_count

@@ -19,15 +19,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.common.files import is_file, parse_toml, path_of, read_text
-from gpusim.hardware.compute_capability import (
-    CAPABILITIES,
-    Bytes,
-    Count,
-    SMLimits,
-    Strict,
-    require_known,
-    unverified_limits,
-)
+from gpusim.common.strict import Strict
+from gpusim.hardware.compute_capability import CAPABILITIES, Bytes, Count, SMLimits, require_known, unverified_limits
 from gpusim.hardware.gpcs import numbered
 from gpusim.hardware.host_costs import HostCosts, HostService
 
@@ -341,6 +334,11 @@ class GPU:
         return numbered(self.sms_per_gpc, self.sm_count)
 
     @property
+    def kept_l2_bytes(self) -> float:
+        """Bytes of L2 that calls in turn may touch together so that each finds its tensors there again; at least 1."""
+        return max(1.0, self.model.l2_kept_share * self.l2_bytes)
+
+    @property
     def fp32_peak_tflops(self) -> float:
         """FP32 peak at the boost clock, TFLOP/s."""
         return fp32_peak_tflops(self.sm_count, self.fp32_lanes_per_sm, self.boost_clock_mhz)
@@ -382,11 +380,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
 
 
 def load_shipped_gpu(name: str) -> GPU:
-    """Return a GPU that ships, by its name. The device of a trace never names a file.
-
-    Raises:
-        InputError: no such GPU ships.
-    """
+    """Return a GPU that ships, by its name. The device of a trace never names a file."""
     if name not in gpu_names():
         expected = expected_one_of(gpu_names(), name, "or its file (--recorded-on)")
         raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
@@ -431,11 +425,7 @@ def _build(name: str, file: GPUFile) -> GPU:
 
 
 def recorded_by(device: str, gpu: GPU) -> GPU:
-    """Return the GPU of the recording of a trace: ``gpu`` itself if it is that one, else one that ships.
-
-    Raises:
-        InputError: it neither ships nor is ``gpu``.
-    """
+    """Return the GPU of the recording of a trace: ``gpu`` itself if it is that one, else one that ships."""
     if device in gpu_names():
         shipped = load_gpu(device)
         return gpu if shipped == gpu else shipped
@@ -446,11 +436,7 @@ def recorded_by(device: str, gpu: GPU) -> GPU:
 
 
 def gpu_of(given: GPU | str | os.PathLike[str]) -> GPU:
-    """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file.
-
-    Raises:
-        InputError: it is none of these, or the file is wrong.
-    """
+    """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file."""
     if isinstance(given, GPU):
         return given
     if isinstance(given, str | os.PathLike):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gpusim.common.errors import InputError
-from gpusim.hardware.compute_capability import Strict
+from gpusim.common.strict import Strict
 
 HostService = Literal[
     "allocation", "free", "pool_allocation", "pool_free", "launch", "h2d_pinned", "d2h_pinned", "h2d_pageable",

@@ -36,9 +36,7 @@ OF_SM = (
     "shared_memory_per_sm_bytes",
     "shared_memory_per_block_optin_bytes",
 )
-QUANTITIES = (*OF_GPU, *OF_SM)
-"""Fields of `GPU` and of `SMLimits` that a what-if can change."""
-
+QUANTITIES = (*OF_GPU, *OF_SM)  # fields of `GPU` and of `SMLimits` that a what-if can change
 _RATES = ("boost_clock_mhz", "dram_bandwidth_gb_per_s")  # the others are whole numbers
 
 
@@ -75,11 +73,7 @@ def what_if(gpu: GPU | str | PathLike[str], changes: Mapping[str, float | str]) 
 
 
 def amount(gpu: GPU, quantity: str, value: float | str) -> float:
-    """Return the value that a change of one of `QUANTITIES` gives, whether or not it is valid.
-
-    Raises:
-        InputError: an unknown quantity, or a value that stands for none.
-    """
+    """Return the value that a change of one of `QUANTITIES` gives, whether or not it is valid."""
     if quantity not in QUANTITIES:
         raise InputError(None, quantity, "is nothing that can be changed", expected_one_of(QUANTITIES, quantity))
     if isinstance(value, str):

@@ -36,19 +36,12 @@ OF_THE_GRID = ("active_cycles_min", "l1_hit_percent", "l2_hit_percent")  # what 
 
 @dataclass(frozen=True)
 class Run:
-    """A kernel of a timeline.
+    """A kernel of a timeline."""
 
-    Attributes:
-        number: index of the activity on the timeline.
-        work: the launch.
-        duration_us: recorded time on the timeline, above 0.
-        gpu: the GPU that ran it.
-    """
-
-    number: int
-    work: KernelRun
-    duration_us: float
-    gpu: GPU
+    number: int  # index of the activity on the timeline
+    work: KernelRun  # the launch
+    duration_us: float  # recorded time on the timeline, above 0
+    gpu: GPU  # the GPU that ran it
 
     @property
     def kind(self) -> Kind:
@@ -107,15 +100,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """Demands that kernels borrow, by the index of the activity on the timeline.
+    """Demands that kernels borrow, by the index of the activity on the timeline."""
 
-    Attributes:
-        same: counters of a launch with the same grid.
-        other: estimates from the counters of a launch with another grid.
-    """
-
-    same: Mapping[int, Mix]
-    other: Mapping[int, Mix]
+    same: Mapping[int, Mix]  # counters of a launch with the same grid
+    other: Mapping[int, Mix]  # estimates from the counters of a launch with another grid
 
 
 def borrow(activities: Sequence[Activity], counted: Mapping[int, Mix], gpu: GPU) -> Borrowed:
@@ -123,10 +111,7 @@ def borrow(activities: Sequence[Activity], counted: Mapping[int, Mix], gpu: GPU)
 
     The same kernel has the same name, block, registers and shared memory.
 
-    Args:
-        activities: the whole timeline.
-        counted: demands of the counted kernels, by the index of the activity.
-        gpu: the GPU that ran them.
+    ``counted`` has the demands of the counted kernels, by the index of the activity.
     """
     runs = [
         Run(n, one.work, one.duration_us, gpu)
@@ -157,12 +142,7 @@ def _time_and_order(run: Run) -> tuple[float, int]:
 
 
 def _nearest(run: Run, lenders: Sequence[Run]) -> Iterator[Run]:
-    """Those of one grid that may be nearest to a launch: in time, and among equal times in order.
-
-    Args:
-        run: without counters.
-        lenders: launches with equal grids, by their time and order.
-    """
+    """Those of one grid that may be nearest to a launch: in time, and among equal times in order."""
     at = bisect_left(lenders, run.block_us, key=lambda one: one.block_us)
     for us in {one.block_us: None for one in lenders[max(0, at - 1) : at + 1]}:
         found = bisect_left(lenders, (us, run.number), key=_time_and_order)
@@ -187,9 +167,6 @@ def _of_other_grid(mix: Mix, run: Run, lender: Run) -> Mix:
     Its work stays the same if the time of a block is within a factor of `SAME_WORK`. Otherwise the block is assumed to
     work at the same pace [D]. Active cycles follow the time and the share of the SMs that get a block, resident warps
     the most blocks that an SM holds. Hit rates and the least active cycles do not carry over.
-
-    Raises:
-        InputError: more than a trace can hold.
     """
     slower = run.block_us / lender.block_us
     longer = run.working_us / lender.working_us

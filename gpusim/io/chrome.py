@@ -30,9 +30,6 @@ def members(path: Path) -> Iterator[tuple[str, Any]]:
     """The members of a trace as pairs of name and value; each event comes as a pair of its own under `EVENTS`.
 
     A file that is one list is a list of events.
-
-    Raises:
-        InputError: not JSON, or it ends in the middle.
     """
     window = _Window(path)
     opening = window.peek()

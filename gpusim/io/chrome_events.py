@@ -35,7 +35,6 @@ def encoded(processes: Iterable[Process]) -> Iterator[bytes]:
 
 
 def _events(pid: int, process: Process, gpus: list[Event]) -> Iterator[str]:
-    """Yield the events of a process, each as JSON; its GPU joins the others."""
     gpus.append({"id": pid - 1, "name": process.gpu, "numSms": process.sm_count})
     yield _json({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process.name}})
     yield _json({"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}})

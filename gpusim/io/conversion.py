@@ -48,9 +48,6 @@ def as_trace(
         order: where the dependencies between streams come from: the recorded waits, these or the recorded times where
             the profile tells no waits, or nowhere.
         stands_for: the product that the profile names, where ``gpu`` is another.
-
-    Raises:
-        InputError: no kernel, too many operations, or a kernel that no trace can hold or ``gpu`` cannot launch.
     """
     activities = timeline.activities
     if not any(isinstance(a.work, KernelRun) for a in activities):

@@ -53,11 +53,7 @@ def is_of_nsys(line: str) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """A table of GPU work.
-
-    Raises:
-        InputError: columns that are needed are missing, a half-written row, or values that are none.
-    """
+    """A table of GPU work."""
     found = Timeline()
     others, of_nsys = 0, False
     for line, row, units, of_nsys in _rows(path):

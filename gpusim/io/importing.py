@@ -17,7 +17,7 @@ from gpusim.hardware.gpu import GPU, gpu_of
 from gpusim.io import FORMATS, Order, gpu_trace, kineto, ncu_profile, nsys, nvprof, ranks, source, xprof
 from gpusim.io.borrowing import Borrowed, borrow
 from gpusim.io.conversion import as_trace
-from gpusim.io.ncu import trimmed
+from gpusim.io.ncu import clocked, trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.part import Part, part_of
 from gpusim.io.products import recording_gpu, stands_in
@@ -155,11 +155,7 @@ def _of_gpu(
 
 
 def activities_of(path: Path, device: int | None = None) -> list[Activity]:
-    """Activities of one GPU of a profile, in the order of their starts, with recorded times.
-
-    Raises:
-        InputError: as `import_profile`.
-    """
+    """Activities of one GPU of a profile, in the order of their starts, with recorded times."""
     whole, _ = _read(path, detect(path))
     if whole.one_at_a_time:
         raise InputError(path, "", "is a profile of Nsight Compute, under which nothing overlaps", "a timeline")
@@ -167,11 +163,7 @@ def activities_of(path: Path, device: int | None = None) -> list[Activity]:
 
 
 def detect(path: Path) -> str:
-    """The format of a profile, by its content.
-
-    Raises:
-        InputError: it is none that is known.
-    """
+    """The format of a profile, by its content."""
     head = source.head(path)
     if head.startswith(nsys.MAGIC):
         return "nsys"
@@ -255,16 +247,11 @@ def _read(path: Path, format: str) -> tuple[Timeline, list[Profiled] | None]:
     if format == "nvprof":
         is_json = _text(source.head(path))[:1] in (b"{", b"[")
         return (nvprof if is_json else gpu_trace).read(path), None
-    if format == "nsys" and not source.head(path).startswith(nsys.MAGIC) and _is_text(path):
-        return gpu_trace.read(path), None
+    if format == "nsys" and not source.head(path).startswith(nsys.MAGIC):
+        begins = source.head(path)[:20_000].decode("utf-8", "replace").splitlines()
+        if any(map(gpu_trace.is_of_nsys, begins)):  # else a database that is cut short
+            return gpu_trace.read(path), None
     return {"kineto": kineto.read, "nsys": nsys.read, "xprof": xprof.read}[format](path), None
-
-
-def _is_text(path: Path) -> bool:
-    """Whether a file begins as a table of nsys stats, and not as a database that is cut short."""
-    return any(
-        gpu_trace.is_of_nsys(line) for line in source.head(path)[:20_000].decode("utf-8", "replace").splitlines()
-    )
 
 
 def _text(head: bytes) -> bytes:
@@ -327,7 +314,6 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[st
 
 
 def _borrowed(lent: Borrowed) -> list[str]:
-    """Return the notes about borrowed counters."""
     told = (
         (len(lent.same), "have those of another launch of the same kernel with the same grid"),
         (len(lent.other), "have an estimate from a launch of the same kernel with another grid"),
@@ -337,9 +323,12 @@ def _borrowed(lent: Borrowed) -> list[str]:
 
 
 def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:
-    """The demand; its time of L2, counted at the profiler's clocks, in proportion to the time on the timeline."""
+    """The demand, at the clock of the timeline: so is its time of L2, which was counted at the profiler's clocks."""
     mix, counted_us = profiled.mix(path, gpu.sm_count), profiled.duration_us
-    if mix is None or not mix.l2_busy_us or not counted_us or not activity.duration_us:
+    if mix is None or not activity.duration_us:
+        return mix
+    mix = clocked(mix, profiled.counters, activity.duration_us)
+    if not mix.l2_busy_us or not counted_us:
         return mix
     return mix.model_copy(update={"l2_busy_us": trimmed(mix.l2_busy_us * activity.duration_us / counted_us)})
 

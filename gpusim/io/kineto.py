@@ -38,11 +38,7 @@ _UNUSABLE = "without a usable grid, size, time, stream or GPU"
 
 
 def read(path: Path) -> Timeline:
-    """A profile of PyTorch.
-
-    Raises:
-        InputError: not whole JSON, a profile of another maker's GPU, or kernels without grids.
-    """
+    """A profile of PyTorch."""
     reader = _Reader(path)
     for name, value in chrome.members(path):
         if name == chrome.EVENTS:
@@ -278,11 +274,7 @@ def _external(args: dict[str, Any]) -> int | None:
 
 
 def refuse_amd(path: Path, properties: dict[str, Any]) -> None:
-    """Refuse a GPU that its properties say is AMD's.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuse a GPU that its properties say is AMD's."""
     name = str(properties.get("name", ""))
     if any(maker in name.upper() for maker in ("AMD", "RADEON", "INSTINCT")) or properties.get("warpSize") == 64:
         raise source.of_amd(path, name)

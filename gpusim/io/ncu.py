@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from gpusim.io.timeline import whole
+from gpusim.trace.fields import MAX_CLOCK_MHZ
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 
 Counters = Mapping[str, str]  # metric name to its value as text, base units (ns, bytes, %)
@@ -54,6 +55,7 @@ TELLING_STALLS = ("selected", "not_selected", "long_scoreboard")  # without thes
 DURATION = "gpu__time_duration.sum"
 L2_SECTORS = "lts__t_sectors.sum"  # what ncu --set full has for lts__t_bytes.sum
 L2_BUSY_PERCENT = "lts__throughput.avg.pct_of_peak_sustained_elapsed"
+ELAPSED = "sm__cycles_elapsed.max"
 SHARED_MEMORY_CONFIG = "launch__shared_mem_config_size"
 REQUIRED = (
     "Kernel Name",
@@ -121,6 +123,17 @@ def mix_from_counters(counters: Counters, sm_count: int) -> Mix | None:
         counted = {name: trimmed(float(counters[c])) for name, c in stalls.items() if c in counters}
         fields["stalls"] = WarpStalls(**counted)
     return Mix(**fields) if fields.keys() - {"shared_memory_config_bytes", "cluster"} else None
+
+
+def clocked(mix: Mix, counters: Counters, duration_us: float) -> Mix:
+    """The demand with the SM clock of a recording: cycles that Nsight Compute counted over a time without it.
+
+    A duration that Nsight Compute recorded itself tells no clock, because it may lock the clock meanwhile.
+    """
+    cycles = float(counters.get(ELAPSED, 0.0))
+    if not 0.0 < cycles < inf:
+        return mix
+    return mix.model_copy(update={"clock_mhz": trimmed(min(MAX_CLOCK_MHZ, cycles / duration_us))})
 
 
 def cluster_of(counters: Counters) -> tuple[int, int, int] | None:

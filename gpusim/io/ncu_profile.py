@@ -57,11 +57,7 @@ class Profiled:
         return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
     def mix(self, path: Path, sm_count: int) -> Mix | None:
-        """Demand of its blocks.
-
-        Raises:
-            InputError: a counter has a value that cannot be.
-        """
+        """Demand of its blocks, if its counters have values that can be."""
         try:
             return mix_from_counters(self.counters, sm_count)
         except InputError as fault:
@@ -71,11 +67,7 @@ class Profiled:
 
 
 def read(path: Path) -> list[Profiled]:
-    """All launches of a report or of a CSV, in the order in which they ran.
-
-    Raises:
-        InputError: another page of ncu, a half-written row, no launches, or ncu-report is needed and missing.
-    """
+    """All launches of a report or of a CSV, in the order in which they ran."""
     profiled = list(_report(path) if source.head(path).startswith(REPORT_MAGIC) else _table(path))
     if not profiled:
         raise InputError(path, "", "holds no kernels", A_PROFILE)
@@ -186,8 +178,12 @@ def _lines(path: Path) -> Iterator[Line]:
 
 def _launch(path: Path, number: int, header: list[str], units: list[str], cells: list[str], comma: bool) -> Profiled:
     plain = dict(zip(header, cells, strict=True))
-    if comma:
-        cells = [_with_point(cell) for cell in cells]
+    if comma:  # in numbers, becomes a point
+        numbers = (_COMMA.fullmatch(cell.strip()) for cell in cells)
+        cells = [
+            re.sub(r"[.\s'’]", "", cell).replace(",", ".") if number else cell
+            for cell, number in zip(cells, numbers, strict=True)
+        ]
     counters = {
         name: value
         for name, unit, cell in zip(header, units, cells, strict=True)
@@ -237,11 +233,6 @@ def in_base_units(cell: str, unit: str) -> str | None:
         return cell
     value *= _scale(unit.strip().split("/")[0])
     return str(int(value)) if value == int(value) else repr(value)
-
-
-def _with_point(cell: str) -> str:
-    """A number with a decimal comma as one with a point; text as it is."""
-    return re.sub(r"[.\s'’]", "", cell).replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell
 
 
 def _scale(unit: str) -> float:

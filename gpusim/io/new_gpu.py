@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.errors import InputError, one_line
 from gpusim.hardware.compute_capability import CAPABILITIES, require_known
-from gpusim.hardware.gpu import gpu_names, load_gpu
+from gpusim.hardware.gpu import load_gpu
 from gpusim.io import chrome, nsys, source
 from gpusim.io.kineto import refuse_amd
 from gpusim.io.products import gpu_stem, nearest
@@ -41,37 +41,19 @@ _OF_NSYS = {
 
 @dataclass(frozen=True)
 class Described:
-    """Description of a GPU in a profile.
+    """Description of a GPU in a profile."""
 
-    Attributes:
-        name: the product's.
-        compute_capability: such as ``8.6``.
-        values: whole numbers, by their key in a GPU file.
-        clock_mhz: of the SMs; None: not told.
-        bandwidth_gb_per_s: of DRAM; None: not told.
-        chip: such as ``GA106``; empty: not told.
-        source: where in a profile that stands.
-    """
-
-    name: str
-    compute_capability: str
-    values: Mapping[str, int]
-    clock_mhz: float | None
-    bandwidth_gb_per_s: float | None
-    chip: str
-    source: str
+    name: str  # the product's
+    compute_capability: str  # such as ``8.6``
+    values: Mapping[str, int]  # whole numbers, by their key in a GPU file
+    clock_mhz: float | None  # of the SMs; None: not told
+    bandwidth_gb_per_s: float | None  # of DRAM; None: not told
+    chip: str  # such as ``GA106``; empty: not told
+    source: str  # where in a profile that stands
 
 
 def described(path: Path, device: int | None = None) -> Described:
-    """The GPU that a profile was recorded on.
-
-    Args:
-        path: the profile.
-        device: index of the GPU, where the profile names several; None: the first.
-
-    Raises:
-        InputError: a profile that describes no GPU, or not that one.
-    """
+    """The GPU that a profile was recorded on; of several the one of an index, or the first."""
     is_nsys = source.head(path).startswith(nsys.MAGIC)
     rows = {number: row for row in _rows(path, is_nsys) if (number := whole(row.get("id"))) is not None}
     if not rows:
@@ -100,7 +82,6 @@ def described(path: Path, device: int | None = None) -> Described:
 
 
 def _rows(path: Path, is_nsys: bool) -> list[dict[str, Any]]:
-    """The GPUs that a profile describes, as it does."""
     if is_nsys:
         return nsys.gpu_rows(path)
     if source.head(path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
@@ -112,11 +93,7 @@ def _rows(path: Path, is_nsys: bool) -> list[dict[str, Any]]:
 
 
 def gpu_file(found: Described, path: Path) -> str:
-    """A GPU file: what the profile says, and of the nearest GPU that ships what it does not, marked as not verified.
-
-    Raises:
-        InputError: a compute capability that is not known.
-    """
+    """A GPU file: what the profile says, and of the nearest GPU that ships what it does not, marked as not verified."""
     try:
         require_known(found.compute_capability)
     except InputError as error:
@@ -157,13 +134,3 @@ def name_of(found: Described) -> str:
     """A file name for a GPU, without its ending."""
     plain = re.sub(r"NVIDIA|GEFORCE|TESLA", "", found.name.upper())
     return re.sub(r"[^a-z0-9]+", "", plain.lower()) or "gpu"
-
-
-def require_new_name(name: str) -> None:
-    """Refuse the name of a GPU that ships, which would hide the new file.
-
-    Raises:
-        InputError: it is one.
-    """
-    if name in gpu_names():
-        raise InputError(None, "-o", f"is named {quote(name)}, as a GPU that ships", "another name of the file")

@@ -70,11 +70,7 @@ _AN_EXPORT = "a file of nsys export --type sqlite, of a profile with --trace=cud
 
 
 def read(path: Path) -> Timeline:
-    """A profile of Nsight Systems.
-
-    Raises:
-        InputError: no SQLite, a database of another tool, or tables without the columns needed.
-    """
+    """A profile of Nsight Systems."""
     with _database(path) as file:
         try:
             return _Export(path, file).timeline()
@@ -88,11 +84,7 @@ def read(path: Path) -> Timeline:
 
 @contextmanager
 def exported(path: Path) -> Iterator[Path]:
-    """The database that an installed nsys makes of a report, for as long as it is looked at.
-
-    Raises:
-        InputError: there is no such file or no nsys, or nsys cannot export it.
-    """
+    """The database that an installed nsys makes of a report, for as long as it is looked at."""
     expected = "nsys export --type sqlite FILE, on a machine that has Nsight Systems"
     if not is_file(path):
         raise InputError(path, "", "is not there", "a report of nsys")
@@ -117,11 +109,7 @@ def exported(path: Path) -> Iterator[Path]:
 
 
 def gpu_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows about the GPUs of a profile (`GPUS`); empty if it has no such table.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Rows about the GPUs of a profile (`GPUS`); empty if it has no such table."""
     with _database(path) as file:
         try:
             found = file.execute(f'SELECT * FROM "{GPUS}"')
@@ -134,7 +122,6 @@ def gpu_rows(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, read only."""
     with source.unpacked(path) as plain:
         try:
             connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
@@ -298,7 +285,7 @@ class _Export:
         for process, order in self._rows(SYNCS, ("globalPid", "correlationId")) if SYNCS in self.tables else ():
             wanted.add((_text(process), order))
         for thread, order, start in self._rows(CALLS, ("globalTid", "correlationId", "start")):
-            process = _process_of_thread(thread)
+            process = "" if thread is None else str(_whole(thread) & ~0xFFFFFF)  # the thread is in the lowest 24 bits
             if order is not None and (process, _whole(order)) in wanted:
                 self.found.threads[process, _whole(order)] = str(thread)
                 if start is not None:
@@ -385,14 +372,8 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """Return a whole number of the file; a ValueError says that it is none."""
     number = whole(value)
     if number is None:
         given = "nothing" if value is None else quote(one_line(str(value)))
         raise ValueError(f"has {given} where a whole number should be")
     return number
-
-
-def _process_of_thread(thread: Any) -> str:
-    """The globalPid of a globalTid: nsys keeps the thread in the lowest 24 bits."""
-    return "" if thread is None else str(_whole(thread) & ~0xFFFFFF)

@@ -10,17 +10,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome
-from gpusim.io.timeline import (
-    Activity,
-    KernelRun,
-    Product,
-    StreamKey,
-    Timeline,
-    copy_run,
-    count,
-    finite,
-    three,
-)
+from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, copy_run, count, finite, three
 
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
@@ -29,11 +19,7 @@ _ROWS_OF_ALL_GPUS = {"", "Overview", "Compute"}
 
 
 def read(path: Path) -> Timeline:
-    """A profile of nvprof in Chrome's form, as converters write it: a kernel may be in several rows of the picture.
-
-    Raises:
-        InputError: not whole JSON, or PyTorch's.
-    """
+    """A profile of nvprof in Chrome's form, as converters write it: a kernel may be in several rows of the picture."""
     found = Timeline()
     seen: dict[tuple[float, str, str], Activity] = {}  # by start, name and stream
     lost = 0

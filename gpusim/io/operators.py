@@ -49,19 +49,12 @@ FLOP_PER_NUMBER = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator as recorded.
+    """An operator as recorded."""
 
-    Attributes:
-        name: such as ``aten::mm``.
-        shapes: of its inputs; of those that are no tensors ().
-        types: of its inputs, as PyTorch names them; of those without one empty.
-        values: of its inputs that are no tensors, as text.
-    """
-
-    name: str
-    shapes: tuple[Shape, ...] = ()
-    types: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
+    name: str  # such as ``aten::mm``
+    shapes: tuple[Shape, ...] = ()  # of its inputs; of those that are no tensors ()
+    types: tuple[str, ...] = ()  # of its inputs, as PyTorch names them; of those without one empty
+    values: tuple[str, ...] = ()  # of its inputs that are no tensors, as text
 
 
 def operator_of(name: str, args: Mapping[str, Any]) -> Operator:
@@ -75,7 +68,8 @@ def operator_of(name: str, args: Mapping[str, Any]) -> Operator:
 def work_of(operator: Operator) -> Work | None:
     """Least work and traffic of an operator; None where its inputs do not tell."""
     name = operator.name.rpartition("::")[2]
-    tensors = _tensors(operator)
+    inputs = zip(operator.shapes, operator.types, strict=False)
+    tensors = [(shape, TYPES[kind]) for shape, kind in inputs if shape and kind in TYPES]
     if not tensors:
         return None
     size, arithmetic = tensors[0][1]
@@ -144,12 +138,6 @@ def _streamed(_: Operator, name: str, shapes: Sequence[Shape]) -> _Counted:
         return 0.0, written
     largest = max(map(prod, shapes))
     return FLOP_PER_NUMBER * largest, 0.0 if name in REDUCTIONS else largest
-
-
-def _tensors(operator: Operator) -> list[tuple[Shape, tuple[int, Arithmetic]]]:
-    """Shape and type of the inputs that are tensors."""
-    both = zip(operator.shapes, operator.types, strict=False)
-    return [(shape, TYPES[kind]) for shape, kind in both if shape and kind in TYPES]
 
 
 def _shape(given: Any) -> Shape:

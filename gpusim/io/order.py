@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from gpusim.common.tables import grouped
 from gpusim.io import Order
 from gpusim.io.timeline import CLOCK_US, Activity, StreamKey, Timeline
 from gpusim.trace.format import StreamOrder
@@ -56,9 +57,7 @@ def _ended_before(activities: Sequence[Activity]) -> set[tuple[int, int]]:
     Only activities of one process and different streams make a pair, and a pair that others imply is left out: what
     ended before another activity started that also had ended, that activity has waited for.
     """
-    by_process: dict[str, list[int]] = defaultdict(list)
-    for n, activity in enumerate(activities):
-        by_process[activity.stream.process].append(n)
+    by_process = grouped(range(len(activities)), lambda n: activities[n].stream.process)
     found: set[tuple[int, int]] = set()
     for numbers in by_process.values():
         ends = sorted(numbers, key=lambda n: (activities[n].end_us, n))

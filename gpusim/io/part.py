@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from gpusim.common.errors import InputError, closest, quote
+from gpusim.common.errors import InputError, closest, quote, the_first
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.io.timeline import Activity, Range, Timeline
 
@@ -19,30 +19,19 @@ SHOWN = 12  # names in an error
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of a profile to import; what is None does not limit.
+    """Which part of a profile to import; what is None does not limit."""
 
-    Attributes:
-        step: number of a ProfilerStep.
-        range: name of a range; ``NAME@3`` is the third of that name.
-        from_us, to_us: from the first activity of the GPU.
-    """
-
-    step: int | None = None
-    range: str | None = None
-    from_us: float | None = None
+    step: int | None = None  # number of a ProfilerStep
+    range: str | None = None  # name of a range; ``NAME@3`` is the third of that name
+    from_us: float | None = None  # from the first activity of the GPU, as the next
     to_us: float | None = None
 
     def __bool__(self) -> bool:
-        """Whether it is less than all."""
         return self != Part()
 
 
 def time_us(text: str) -> float:
-    """A time such as ``12ms``, ``1.5s``, ``300us`` or ``300`` (us).
-
-    Raises:
-        InputError: it is none.
-    """
+    """A time such as ``12ms``, ``1.5s``, ``300us`` or ``300`` (us)."""
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(us|ms|s|)", text.strip())
     if found is None:
         raise InputError(None, "time", f"is {quote(text)}", "a time from the profile's first GPU activity, as 12ms")
@@ -116,18 +105,15 @@ def _named(ranges: Iterable[Range], name: str, path: Path) -> tuple[Range, str]:
 
 
 def _names(ranges: Iterable[Range], name: str) -> str:
-    """The ranges there are, those most often first."""
     counts = Counter(one.name for one in ranges)
     if not counts:
         return "a profile with ranges: NVTX under nsys --trace=cuda,nvtx, record_function or profiler steps in PyTorch"
-    shown = [f"{one} ({count})" if count > 1 else one for one, count in counts.most_common(SHOWN)]
-    more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
+    shown = (f"{one} ({count})" if count > 1 else one for one, count in counts.most_common())
     near = closest(name, list(counts))
-    return f"one of {', '.join(shown)}{more}" + (f"; did you mean {near}?" if near else "")
+    return f"one of {the_first(shown, SHOWN)}" + (f"; did you mean {near}?" if near else "")
 
 
 def _steps(ranges: Iterable[Range]) -> str:
-    """The steps there are."""
     numbers = sorted({int(found[1]) for one in ranges if (found := STEP.fullmatch(one.name))})
     if not numbers:
         return "a profile with steps, of torch.profiler.profile whose step() is called; it has none"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from gpusim.io.tracks import Counter, Label, Process, Slice, Track
+from gpusim.io.tracks import Label, Process, Slice, Track
 from gpusim.io.wire import ascending_varint, field, fixed64, varint
 
 STATE_CLEARED, NEEDS_STATE = 1, 2  # TracePacket.SequenceFlags: numbers of names begin here; numbers are used here
@@ -54,7 +54,10 @@ class _Writer:
             uuid = next(self._uuids)
             unit = field(8, field(6, "%"))  # counter, unit_name
             yield _descriptor(uuid, field(2, counter.name) + field(5, top) + unit, rank)
-            yield from _values(uuid, counter)
+            for at, value in counter.values:
+                # type, track_uuid, double_counter_value
+                fields = field(9, COUNTER) + field(11, uuid) + field(44, value)
+                yield _packet(at, _event(fields))
 
     def _slices(self, uuid: int, track: Track) -> Iterator[bytes]:
         """Yield for each slice a packet with its begin and one with its end."""
@@ -90,26 +93,17 @@ def _number(known: dict[str, int], text: str, new: list[bytes], table: int) -> i
     return known[text]
 
 
-def _values(uuid: int, counter: Counter) -> Iterator[bytes]:
-    for at, value in counter.values:
-        event = field(9, COUNTER) + field(11, uuid) + field(44, value)  # type, track_uuid, double_counter_value
-        yield _packet(at, _event(event))
-
-
 def _flows(part: Slice) -> bytes:
-    """Return the dependencies that a slice ends, and those that it had to wait for."""
     begun = [fixed64(47, number) for number in part.leads_to]  # flow_ids
     return b"".join((*begun, *(fixed64(48, number) for number in part.follows)))  # terminating_flow_ids
 
 
 def _descriptor(uuid: int, fields: bytes, rank: int) -> bytes:
-    """Return the packet that describes a track, with its place among those of the same parent."""
     described = field(1, uuid) + fields + field(12, rank) + field(15, UNMERGED)  # uuid, sibling_order_rank
     return _packet(0, _SEQUENCE + _FLAGS + field(60, described))  # track_descriptor
 
 
 def _event(event: bytes, interned: bytes = b"") -> bytes:
-    """Return the fields of a packet with an event and with the names that come with it."""
     names = field(12, interned) if interned else b""  # interned_data
     return _SEQUENCE + b"\x5a" + varint(len(event)) + event + names + _FLAGS  # track_event: field 11
 

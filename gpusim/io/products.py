@@ -93,10 +93,6 @@ def same_gpu(name: str) -> str | None:
     return plain.get(re.sub("[^a-z0-9]", "", name.lower())) or gpu_stem(Product(name))
 
 
-def _could_be(gpu: GPU, product: Product) -> bool:
-    return gpu.sm_count == product.sm_count and product.compute_capability in (None, gpu.compute_capability)
-
-
 def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
     """The GPU that a profile was recorded on: the one chosen, else the one that the profile names.
 
@@ -116,7 +112,8 @@ def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
         expected = f"the GPU it was recorded on: {', '.join(gpu_names())}, or its file"
         if product.name is None and product.sm_count is not None:  # JAX's profiles name none
             problem += f", but one with {product.sm_count} SMs"
-            like = [name for name in gpu_names() if _could_be(load_gpu(name), product)]
+            known = [gpu for gpu in map(load_gpu, gpu_names()) if gpu.sm_count == product.sm_count]
+            like = [gpu.name for gpu in known if product.compute_capability in (None, gpu.compute_capability)]
             expected = f"the GPU it was recorded on: {', '.join(like)}, or its file" if like else expected
         elif product.name is not None:
             near = nearest(product.compute_capability, product.sm_count)

@@ -33,11 +33,7 @@ def of_amd(path: Path, name: str = "") -> InputError:
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """The content of a file, unpacked where it is gzip, in pieces of at most `CHUNK_BYTES`.
-
-    Raises:
-        InputError: no regular file, unreadable, broken gzip, another kind of archive, or more than a profile can be.
-    """
+    """The content of a file, unpacked where it is gzip, in pieces of at most `CHUNK_BYTES`."""
     if os.path.exists(path) and not is_file(path):
         raise InputError(path, "", "is not a regular file", A_PROFILE)
     with opened(path, A_PROFILE) as raw:
@@ -85,11 +81,7 @@ def text(path: Path) -> Iterator[str]:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The content line by line, without line ends.
-
-    Raises:
-        InputError: as `chunks`, or a line is longer than any table's.
-    """
+    """The content line by line, without line ends."""
     rest = ""
     for piece in text(path):
         *whole, rest = (rest + piece).replace("\r\n", "\n").split("\n")
@@ -101,11 +93,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def cells(path: Path, number: int, line: str, expected: str) -> list[str]:
-    """The fields of a line of CSV.
-
-    Raises:
-        InputError: it is no row; the message says what was expected.
-    """
+    """The fields of a line of CSV."""
     try:
         return next(csv.reader([line]))
     except csv.Error as error:

@@ -230,10 +230,6 @@ def copy_run(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> Cop
     if is_memset:
         return CopyRun("memset", "d2d", size_bytes)
     direction = copy_direction(name)
-    return None if direction is None else CopyRun("memcpy", direction, size_bytes, host_memory(f"{name} {ends}"))
-
-
-def host_memory(text: str) -> HostMemory | None:
-    """The kind of host memory that a text names, such as `Memcpy HtoD (Pageable -> Device)`."""
-    lower = text.lower()
-    return "pageable" if "pageable" in lower else "pinned" if "pinned" in lower else None
+    text = f"{name} {ends}".lower()
+    memory: HostMemory | None = "pageable" if "pageable" in text else "pinned" if "pinned" in text else None
+    return None if direction is None else CopyRun("memcpy", direction, size_bytes, memory)

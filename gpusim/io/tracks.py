@@ -33,10 +33,7 @@ class Slice(NamedTuple):
 
 
 class Track(NamedTuple):
-    """Return slices in time order that do not overlap.
-
-    They can be iterated over once.
-    """
+    """Slices in time order that do not overlap; they can be iterated over once."""
 
     name: str
     slices: Iterable[Slice]

@@ -71,11 +71,7 @@ def save_timeline(path: str | Path, trace: Trace | str | Path, *results: Replaye
 
 
 def timeline_format(path: str | Path) -> str:
-    """Which of `FORMATS` the ending of a file says.
-
-    Raises:
-        InputError: none of them.
-    """
+    """Which of `FORMATS` the ending of a file says."""
     ending = path_of(path, "timeline").suffix.lower()
     if ending not in FORMATS:
         raise InputError(path, "timeline", "cannot be written to", f"a file that ends in {' or '.join(FORMATS)}")
@@ -258,5 +254,4 @@ def _ns(us: float) -> int:
 
 
 def _all_ns(us: array[float]) -> npt.NDArray[np.int64]:
-    """The value of `_ns` for each."""
     return np.rint(np.frombuffer(us) * 1e3).astype(np.int64)

@@ -83,7 +83,6 @@ def as_number(value: Value) -> int:
 
 
 def _number(message: bytes, at: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
     value = 0
     for n, byte in enumerate(message[at : at + 10]):
         value |= (byte & 127) << 7 * n

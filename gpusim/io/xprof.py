@@ -63,11 +63,7 @@ def is_json(text: bytes) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """A profile of JAX or TensorFlow.
-
-    Raises:
-        InputError: a file that is cut short, of another maker's GPU, or of no GPU.
-    """
+    """A profile of JAX or TensorFlow."""
     found = Timeline()
     left_out = 0
     events = _of_xplane(path, found) if is_xplane(source.head(path)) else _of_json(path)

@@ -152,12 +152,7 @@ def _style(words: str) -> str:
 
 
 def stalls(trace: str, mixes: Sequence[KernelMix]) -> Figure:
-    """Why the warps of kernels wait, and beside it how busy they keep an SM; those that take most time.
-
-    Args:
-        trace: its name.
-        mixes: of `kernel_mixes`.
-    """
+    """Why the warps of kernels wait, and beside it how busy they keep an SM; those that take most time."""
     shown = mixes[:MOST_KERNELS]
     beside = style().wide
     with new_figure((1.7 + 0.3 * len(shown)) if beside else 2.4 + 0.55 * len(shown)) as figure:

@@ -5,10 +5,10 @@ Predicted for a trace, by replays; for a dataset (`gpusim.lab.dataset`) as `gpus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpusim.common.errors import InputError, closest, quote
+from gpusim.common.errors import InputError, closest, quote, the_first
 from gpusim.common.progress import tracked
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
@@ -53,11 +53,7 @@ class SplitCurve(Curve):
 
 
 def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
-    """Every division of the SMs in steps of a TPC, held throughout.
-
-    Raises:
-        InputError: the trace has not two streams.
-    """
+    """Every division of the SMs between the two streams of a trace, in steps of a TPC, held throughout."""
     names = [stream.name for stream in trace.streams]
     if len(names) != 2:
         problem = f"leaves {counted(len(names), 'stream')}: {', '.join(names)}"
@@ -79,24 +75,15 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
 
 
 def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Curve:
-    """An operation alone, with ever fewer blocks of its kernels allowed on an SM.
-
-    Args:
-        trace: that it is in.
-        gpu: where.
-        operation: its id; None: the trace has only one.
-
-    Raises:
-        InputError: no such operation, or one that launches no kernel.
-    """
+    """An operation alone, by its id or the only one, with ever fewer blocks of its kernels allowed on an SM."""
     ids = [op.id for op in trace.operations() if op.launches()]
     if not ids:
         raise InputError(None, trace.name, "launches no kernels", "a trace with an operation that does")
     if operation is None and len(ids) != 1:
-        raise InputError(None, "--operation", "missing", f"one of {_some(ids)}")
+        raise InputError(None, "--operation", "missing", f"one of {the_first(ids, MOST_NAMED)}")
     if operation is not None and operation not in ids:
         near = closest(operation, ids)
-        expected = f"one of {_some(ids)}" + (f"; did you mean {near}?" if near else "")
+        expected = f"one of {the_first(ids, MOST_NAMED)}" + (f"; did you mean {near}?" if near else "")
         raise InputError(None, "--operation", f"is {quote(operation)}", expected)
     alone = select(trace, operations=[operation or ids[0]])
     (stream,) = (stream for stream in alone.streams if stream.operations)
@@ -117,15 +104,11 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Curve:
 
 
 def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
-    """Two queues of calls on disjoint SMs (green contexts), with as many calls as were measured.
-
-    Raises:
-        InputError: not two ops, or a pair that was not measured so.
-    """
+    """Two ops that were measured so: queues of calls on disjoint SMs (green contexts), with as many calls."""
     measured = [condition for condition in conditions(dataset) if condition.experiment == "green"]
     pairs = {tuple(op for (op,) in condition.ops): condition for condition in measured}
     if tuple(ops) not in pairs:
-        some = _some(" ".join(pair) for pair in pairs)
+        some = the_first((" ".join(pair) for pair in pairs), MOST_NAMED)
         raise InputError(dataset.folder, "--operation", _given(ops), f"two that were measured together: {some}")
     one = pairs[tuple(ops)]
     pair_key = one.key.rsplit("|", 2)[0]
@@ -154,16 +137,13 @@ def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
 
 
 def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> Curve:
-    """A call with ever less shared memory left for its blocks.
-
-    Raises:
-        InputError: not one op, or one that was not measured so.
-    """
+    """An op that was measured so: a call with ever less shared memory left for its blocks."""
     measured = [condition for condition in conditions(dataset) if condition.experiment == "residency_curve"]
     known = list(dict.fromkeys(condition.ops[0][0] for condition in measured))
     if len(ops) != 1 or ops[0] not in known:
         near = closest(" ".join(ops), known) if ops else ""
-        expected = f"one whose blocks were limited: {_some(known)}" + (f"; did you mean {near}?" if near else "")
+        some = the_first(known, MOST_NAMED)
+        expected = f"one whose blocks were limited: {some}" + (f"; did you mean {near}?" if near else "")
         raise InputError(dataset.folder, "--operation", _given(ops), expected)
     mine = sorted((c for c in measured if c.ops[0][0] == ops[0]), key=lambda condition: condition.blocks)
     times, predictor = measurements(dataset), Predictor(dataset)
@@ -184,8 +164,3 @@ def _calls(op: str, count: int) -> str:
 
 def _given(names: Sequence[str]) -> str:
     return f"is {' and '.join(names)}" if names else "missing"
-
-
-def _some(names: Iterable[str]) -> str:
-    every = list(names)
-    return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else "")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import fsum
 from pathlib import Path
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.hardware.gpu import GPU
-from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, launch_from_counters
+from gpusim.io.ncu import DURATION, REQUIRED, TOTALS, clocked, launch_from_counters
 from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.fields import LEAST_DURATION_US, MAX_DURATION_US, MAX_TRAFFIC_BYTES
 from gpusim.trace.kernels import KernelLaunch
@@ -31,9 +32,9 @@ OUTCOMES = {  # file: columns of the condition, columns of the outcome (ms)
     "modules.csv": (("module", "selection", "branch", "ops", "mode"), ("ms_makespan",)),
 }
 MODES = {"pairs.csv": ("alone", "streams", "streams_b_first", "green"), "modules.csv": ("serial", "streams")}
+# The least that a column of whole numbers may hold.
 COUNTS = {"sms": 1, "blocks_per_sm": 1, "reserved_smem_bytes": -1, "na": 1, "nb": 1, "sms_a": 1, "sms_b": 1,
           "kA": 1, "kB": 1, "branch": 0}  # fmt: skip
-"""The least that a column of whole numbers may hold."""
 OPS = ("op", "a", "b")  # columns that name one op
 NOT_KEYS = ("ops", "ms_release")  # columns of a condition that do not tell two rows apart
 DRAM_PERCENT = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"  # a column that may be missing
@@ -67,19 +68,7 @@ def back_to_back_us(ms_stream: float, gpu: GPU) -> float:
 class Recordings:
     """The calls of a folder with their kernels, read and checked: all that a prediction may use.
 
-    Args:
-        folder: where.
-        gpu: that they were recorded on.
-        scaling: numbers of SMs at which predictions may use the times of sm_curve.csv.
-
-    Attributes:
-        calls: rows of convolutions.csv by op.
-
-    Raises:
-        InputError: a missing or empty file, a missing column, an op that is not in convolutions.csv or is there twice,
-            a kernel given twice, a truth value that is none, a number that is none or cannot be (of ops that cuDNN
-            supports), kernels recorded on another GPU than ``gpu``, scaling at more or other numbers of SMs than
-            sm_curve.csv has.
+    ``scaling``: numbers of SMs at which predictions may use the times of sm_curve.csv.
     """
 
     def __init__(self, folder: str | Path, gpu: GPU, scaling: Sequence[int] = ()) -> None:
@@ -87,7 +76,7 @@ class Recordings:
         self.gpu = gpu
         self.scaling = tuple(scaling)
         self._calls_file, self._kernels_file = self.folder / "convolutions.csv", self.folder / "kernels.csv.gz"
-        self.calls = self._read_calls()
+        self.calls = self._read_calls()  # rows of convolutions.csv by op
         kernels = self._read_kernels()
         points = self._read_scaling() if scaling else {}
         self._ops = {name: self._build(name, rows, points.get(name, {})) for name, rows in kernels.items()}
@@ -140,15 +129,26 @@ class Recordings:
         warm_us, cold_us = ms * 1e3, None
         if "ms_warm" in call and "ms_cold" in call:
             warm_us, cold_us = self._ms(call, "ms_warm") * 1e3, self._ms(call, "ms_cold") * 1e3
+        kernels = self._clocked(kernels, rows, ms * 1e3)
         tensors, workspace = (self._bytes(call, column) for column in ("tensor_bytes", "workspace_bytes"))
         touched = None if tensors is None or workspace is None else tensors + workspace
         return Op(name, ms, self.gpu_bound(name), tuple(kernels), workspace, touched, warm_us, cold_us, scaling_ms)
+
+    @staticmethod
+    def _clocked(kernels: Sequence[KernelLaunch], rows: Sequence[Row], call_us: float) -> list[KernelLaunch]:
+        """The kernels with the SM clock that a call had, whose time was recorded without Nsight Compute."""
+        factor = call_us / fsum(kernel.duration_us for kernel in kernels)
+        return [
+            kernel.model_copy(update={"mix": clocked(kernel.mix, row, factor * kernel.duration_us)})
+            if kernel.mix is not None and kernel.stream == "main"
+            else kernel
+            for kernel, row in zip(kernels, rows, strict=True)
+        ]
 
     def _ms(self, call: Row, column: str) -> float:
         return time_in(call, column, self._calls_file, call["op"])
 
     def _bytes(self, call: Row, column: str) -> int | None:
-        """A size of a call, where the file gives it."""
         if column not in call:
             return None
         return int(number_in(call, column, self._calls_file, call["op"], 0.0, MAX_TRAFFIC_BYTES))
@@ -234,7 +234,6 @@ class Recordings:
         return points
 
     def _rows(self, name: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
-        """The rows of a file, each with its line as a place."""
         path = self.folder / name
         zipped = path.with_name(f"{name}.gz")
         found = zipped if not path.is_file() and zipped.is_file() else path
@@ -244,19 +243,8 @@ class Recordings:
 class Dataset(Recordings):
     """A folder of recordings and outcomes, read and checked.
 
-    Args:
-        folder: where.
-        gpu: that it was measured on.
-        recordings: of the same ops on another GPU, from which they are to be predicted; None: its own.
-        scaling: as of `Recordings`; those rows of sm_curve.csv are no outcomes then. Of ``recordings`` it is theirs.
-
-    Attributes:
-        outcomes: rows of each outcome file that there is.
-        recordings: what predictions may use.
-
-    Raises:
-        InputError: as `Recordings`; no outcome file, an outcome given twice, or of an op that ``recordings`` lack, a
-            mode that is none.
+    ``recordings`` are of the same ops on another GPU, from which they are to be predicted; None: its own. Rows of
+    sm_curve.csv at ``scaling`` numbers of SMs are no outcomes then; where ``recordings`` are given, at theirs.
     """
 
     def __init__(
@@ -326,20 +314,12 @@ class Dataset(Recordings):
 
 
 def time_in(row: Row, column: str, path: Path, place: str) -> float:
-    """A field of a row as a time in ms.
-
-    Raises:
-        InputError: it is no number, or shorter or longer than any kernel.
-    """
+    """A field of a row as a time in ms that a kernel can take."""
     return number_in(row, column, path, place, LEAST_MS, MOST_MS)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _why(error: BaseException) -> str:
     """One line of an error; of a trace's field the field and what was wrong with it."""
     if isinstance(error, InputError):
         return f"{error.place} {error.problem}"
-    return _first_line(error)
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

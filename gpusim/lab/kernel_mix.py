@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from gpusim.common.tables import short_name
+from gpusim.common.tables import grouped, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix
@@ -48,16 +47,8 @@ class KernelMix:
 
 
 def kernel_mixes(trace: Trace, recorded_on: GPU) -> list[KernelMix]:
-    """Properties of the kernels of a trace, sorted by time.
-
-    Args:
-        trace: of any recording.
-        recorded_on: the GPU of it, for its number of SMs.
-    """
-    by_name: dict[str, list[KernelLaunch]] = defaultdict(list)
-    for operation in trace.operations():
-        for launch in operation.launches():
-            by_name[launch.name].append(launch)
+    """Properties of the kernels of a trace, sorted by time."""
+    every = (launch for operation in trace.operations() for launch in operation.launches())
     found = [
         KernelMix(
             short_name(name),
@@ -66,7 +57,7 @@ def kernel_mixes(trace: Trace, recorded_on: GPU) -> list[KernelMix]:
             _mean(launches, _stalls),
             _mean(launches, lambda launch: _busy(launch, recorded_on.sm_count)),
         )
-        for name, launches in by_name.items()
+        for name, launches in grouped(every, lambda launch: launch.name).items()
     ]
     return sorted(found, key=lambda mix: -mix.time_us)
 

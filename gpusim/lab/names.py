@@ -30,12 +30,7 @@ DIRECTIONS = {"fwd": "forward", "bwd_data": "data gradient", "bwd_filter": "filt
 
 
 def call_in_words(op: str, between: str = ", ") -> str:
-    """Return the layer, direction and algorithm of a call of cuDNN; of another call its name.
-
-    Args:
-        op: the name in a dataset: network/layer/direction/algorithm/math.
-        between: what separates the layer from the rest.
-    """
+    """Return the layer, direction and algorithm of a call of cuDNN from its name; of another call the name."""
     parts = op.split("/")
     if len(parts) != 5 or parts[2] not in DIRECTIONS:
         return op

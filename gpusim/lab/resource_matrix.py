@@ -42,12 +42,7 @@ def recorded_gpus(folder: Path) -> list[Path]:
 
 
 def score_matrix(folders: Sequence[Path], jobs: int = 2) -> list[Point]:
-    """Every kernel of every pair, predicted and measured.
-
-    Args:
-        folders: of one GPU each, named after it.
-        jobs: processes at once, at least 1.
-    """
+    """Every kernel of every pair, predicted and measured; ``folders`` are of one GPU each, named after it."""
     with ProcessPoolExecutor(jobs) as pool:
         return [point for recorded in pool.map(points, folders) for point in recorded]
 
@@ -93,12 +88,7 @@ class Errors:
 
 
 class Matrix:
-    """The recording of one GPU.
-
-    Args:
-        folder: its tables.
-        gpu: the GPU.
-    """
+    """The recording of one GPU: the tables of a folder."""
 
     def __init__(self, folder: Path, gpu: GPU) -> None:
         self.gpu = gpu
@@ -192,15 +182,9 @@ def _points(matrix: Matrix) -> Iterator[Point]:
 def predicted_us(
     matrix: Matrix, session: Session, pair: tuple[str, str], later_us: float, placement: str, sms: Sequence[int]
 ) -> tuple[float, float]:
-    """Times of two kernels, from the first block's start to the last one's end.
+    """Times of two kernels, the first the older, from the first block's start to the last one's end.
 
-    Args:
-        matrix: what was recorded.
-        session: where they are replayed.
-        pair: the kernels, the first the older.
-        later_us: that the second is there.
-        placement: same or disjoint SMs.
-        sms: of each, where these are disjoint.
+    The second is there after ``later_us``. ``sms`` are those of each, where they are disjoint.
     """
     late = Host(id="late", kind="host", what="other", duration_us=max(0.0, later_us))
     launches = [

@@ -16,6 +16,7 @@ from pathlib import Path
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.files import atomic_write, is_file
 from gpusim.common.spreadsheet import csv_text, recorded_rows
+from gpusim.common.tables import grouped
 from gpusim.lab.scores import Choice, Scored, Summary, choice, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
 
@@ -75,9 +76,6 @@ def parts(folder: Path) -> list[Part]:
     """The datasets of the benchmark in a folder, the one for fitting first.
 
     A dataset of another GPU counts twice: predicted from its own recordings, and from those of the folder itself.
-
-    Raises:
-        InputError: the folder holds no recordings.
     """
     if not _holds_recordings(folder):
         raise InputError(folder, "folder", "holds no convolutions.csv", "a folder as experiments/h200_validation/data")
@@ -96,11 +94,7 @@ def _holds_recordings(path: Path) -> bool:
 
 
 def load(part: Part) -> Measured:
-    """Read a dataset, and work out the baseline of each condition.
-
-    Raises:
-        InputError: as `gpusim.lab.dataset.Dataset`.
-    """
+    """Read a dataset, and work out the baseline of each condition."""
     dataset = part.case.load()
     predictor, measured = Predictor(dataset), measurements(dataset)
     asked: dict[Place, Condition] = {}
@@ -116,11 +110,7 @@ def load(part: Part) -> Measured:
 
 
 def read_predictions(path: Path, benchmark: Sequence[Measured]) -> dict[str, dict[Place, float]]:
-    """Read a file of predictions: ms by dataset, experiment and key; other columns are ignored.
-
-    Raises:
-        InputError: a column is missing, a dataset or condition is unknown or given twice, or a time is not above 0.
-    """
+    """Read a file of predictions: ms by dataset, experiment and key; other columns are ignored."""
     known = {one.part.name: one for one in benchmark}
     found: dict[str, dict[Place, float]] = {name: {} for name in known}
     for line, row in recorded_rows(path, COLUMNS, "what `gpusim score --template FILE.csv` writes"):
@@ -190,11 +180,8 @@ def score_of(one: Measured, predicted_ms: Mapping[Place, float]) -> Score:
 
 def _undecided(rows: Iterable[Scored]) -> bool:
     """Whether all SM splits of some pair are predicted alike, so that the predictions choose none."""
-    splits: dict[str, list[float]] = {}
-    for row in rows:
-        if row.experiment == "green":
-            splits.setdefault(row.key.rsplit("|", 2)[0], []).append(row.predicted_ms)
-    return any(len(times) > 1 and len(set(times)) == 1 for times in splits.values())
+    splits = grouped((row for row in rows if row.experiment == "green"), lambda row: row.key.rsplit("|", 2)[0])
+    return any(len(of) > 1 and len({row.predicted_ms for row in of}) == 1 for of in splits.values())
 
 
 def mean_errors(scores: Iterable[Score], split: str) -> tuple[float, float] | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpusim.common.files import atomic_write
 from gpusim.common.spreadsheet import csv_text
+from gpusim.common.tables import grouped
 
 EXPERIMENTS = (
     "solo",
@@ -60,9 +61,7 @@ class Summary:
 def summaries(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> list[Summary]:
     """One summary for each experiment, scored as the dataset's README says.
 
-    Args:
-        rows: all predictions.
-        measured: as `measurements` gives them; the times of pairs alone are the serial of the speedup.
+    ``measured`` is as `measurements` gives it; the times of pairs alone are the serial of the speedup.
     """
     serial = _serial(rows, measured)
     found = []
@@ -108,11 +107,9 @@ class Choice:
 
 def choice(rows: Sequence[Scored]) -> Choice | None:
     """The choices that all predictions make; None where no module has several selections."""
-    modules: dict[str, list[Scored]] = {}
-    for row in rows:
-        if row.experiment in ("modules_serial", "modules_streams"):
-            modules.setdefault(row.key.split("|")[0], []).append(row)
-    chosen = [found for found in modules.values() if len({row.key for row in found}) > 1]
+    of_modules = (row for row in rows if row.experiment in ("modules_serial", "modules_streams"))
+    modules = grouped(of_modules, lambda row: row.key.split("|")[0]).values()
+    chosen = [found for found in modules if len({row.key for row in found}) > 1]
     if not chosen:
         return None
     return Choice(len(chosen), fsum(map(_regret_of, chosen)) / len(chosen) * 100)
@@ -124,7 +121,6 @@ def _regret_of(options: Sequence[Scored]) -> float:
 
 
 def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Measured serial time of every pair and module run in streams."""
     found = {}
     for row in rows:
         if row.experiment in ("streams", "streams_b_first"):
@@ -136,9 +132,7 @@ def _serial(rows: Sequence[Scored], measured: Mapping[tuple[str, str], float]) -
 
 def residency_ratios(rows: Sequence[Scored]) -> list[Scored]:
     """Residency rows over the same op's row at its largest limit, which is left out itself."""
-    of_op: dict[str, list[Scored]] = {}
-    for row in rows:
-        of_op.setdefault(row.key.rpartition("|")[0], []).append(row)
+    of_op = grouped(rows, lambda row: row.key.rpartition("|")[0])
     most = {op: max(mine, key=lambda row: int(row.key.rpartition("|")[2])) for op, mine in of_op.items()}
     bases = [(row, most[row.key.rpartition("|")[0]]) for row in rows]
     return [
@@ -167,9 +161,7 @@ def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], f
 
 
 def _regret(rows: Sequence[Scored]) -> float:
-    pairs: dict[str, list[Scored]] = {}
-    for row in rows:
-        pairs.setdefault(row.key.rsplit("|", 2)[0], []).append(row)
+    pairs = grouped(rows, lambda row: row.key.rsplit("|", 2)[0])
     return fsum(map(_regret_of, pairs.values())) / len(pairs)
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
+from statistics import fmean
 
-from gpusim.common.errors import InputError
+from gpusim.common import tables
+from gpusim.common.errors import InputError, the_first
 from gpusim.common.spreadsheet import table_rows
 from gpusim.common.tables import counted, short_name, shortened
 from gpusim.hardware.gpu import GPU, load_gpu
@@ -60,11 +62,7 @@ class Miss:
 
 
 def scoring(case: Case) -> Scoring:
-    """Predict and measure a folder, whatever it holds.
-
-    Raises:
-        InputError: the folder is of no known kind, or something in it is wrong.
-    """
+    """Predict and measure a folder, whatever it holds."""
     folder = Path(case.folder)
     if not whole_models.holds_models(folder):
         return _of_calls(case)
@@ -75,9 +73,8 @@ def scoring(case: Case) -> Scoring:
 
 
 def _of_models(case: Case) -> Scoring:
-    models = whole_models.ModelCase(case.folder, case.gpu)
-    rows, gpu = whole_models.score_models(models), load_gpu(case.gpu)
-    known = whole_models.predictor(models)
+    rows, gpu = whole_models.score_models(case), load_gpu(case.gpu)
+    known = whole_models.predictor(case)
     named = {(row.experiment, row.key): whole_models.models_of(row) for row in rows}
     notes = [
         note
@@ -126,10 +123,9 @@ def missing_counters(folder: Path) -> str:
         lacking = [counter for counter in COUNTERS if counter not in (rows.fieldnames or ())]
     if not lacking:
         return ""
-    more = f" and {len(lacking) - NAMED_COUNTERS} more" if len(lacking) > NAMED_COUNTERS else ""
     return (
         f"the recording lacks {counted(len(lacking), 'counter')} that gpusim record writes today, and is scored "
-        f"without: {', '.join(lacking[:NAMED_COUNTERS])}{more}"
+        f"without: {the_first(lacking, NAMED_COUNTERS)}"
     )
 
 
@@ -137,18 +133,13 @@ def missing_counters(folder: Path) -> str:
 
 
 def worst(found: Scoring, count: int) -> list[Miss]:
-    """The ops, pairs, models and modules of each experiment with the largest mean absolute error.
-
-    Args:
-        found: a folder, scored.
-        count: how many for each experiment.
-    """
+    """The ops, pairs, models and modules with the largest mean absolute error: so many of each experiment."""
     known = _Reasons(found)
     misses = []
     for experiment in EXPERIMENTS:
-        groups = sorted(grouped(found, experiment).items(), key=lambda group: (-_mean_absolute(group[1]), group[0]))
+        groups = sorted(grouped(found, experiment).items(), key=lambda group: (-fmean(map(abs, group[1])), group[0]))
         misses += [
-            Miss(experiment, what, len(errors), _mean_absolute(errors), fsum(errors) / len(errors), known.of(names))
+            Miss(experiment, what, len(errors), fmean(map(abs, errors)), fmean(errors), known.of(names))
             for (what, names), errors in groups[:count]
         ]
     return misses
@@ -163,10 +154,6 @@ def grouped(found: Scoring, experiment: str) -> dict[tuple[str, tuple[str, ...]]
         what = " ".join(row.key.split("|")) if not names or experiment.startswith("modules") else " + ".join(names)
         groups.setdefault((what, names), []).append(100.0 * (row.predicted_ms / row.measured_ms - 1.0))
     return groups
-
-
-def _mean_absolute(errors: Sequence[float]) -> float:
-    return fsum(map(abs, errors)) / len(errors)
 
 
 class _Reasons:
@@ -184,10 +171,8 @@ class _Reasons:
 
     def _longest(self, name: str) -> tuple[float, KernelLaunch]:
         """The kernel of an op or model that takes most of its time over all its launches, and that share."""
-        times: dict[str, list[KernelLaunch]] = {}
         launches = self._found.kernels(name)
-        for launch in launches:
-            times.setdefault(launch.name, []).append(launch)
+        times = tables.grouped(launches, lambda launch: launch.name)
         most = max(times.values(), key=lambda one: fsum(launch.duration_us for launch in one))
         whole = fsum(launch.duration_us for launch in launches)
         return fsum(launch.duration_us for launch in most) / whole, max(most, key=lambda one: one.duration_us)

@@ -1,11 +1,10 @@
 """Predict measured co-runs, and score the predictions: `gpusim validate DATASET`.
 
-A dataset is a folder of CSV files as in experiments/h200_validation: a
-prediction may use `convolutions.csv` and `kernels.csv.gz`. The outcome files `sm_curve.csv`, `residency_curve.csv`,
-`pairs.csv`, `quota.csv` and `modules.csv` score it; any may be missing. Of an outcome file only the columns that
-describe the condition reach a prediction; the one exception is asked for by name, scaling points: times of
-`sm_curve.csv` on one or two numbers of SMs, which are not scored then. The input of a prediction may also come from
-the recordings of another GPU.
+A dataset is a folder of CSV files as in experiments/h200_validation: a prediction may use `convolutions.csv` and
+`kernels.csv.gz`. The outcome files `sm_curve.csv`, `residency_curve.csv`, `pairs.csv`, `quota.csv` and `modules.csv`
+score it; any may be missing. Of an outcome file only the columns that describe the condition reach a prediction; the
+one exception is asked for by name, scaling points: times of `sm_curve.csv` on one or two numbers of SMs, which are not
+scored then. The input of a prediction may also come from the recordings of another GPU.
 """
 
 from __future__ import annotations
@@ -66,11 +65,7 @@ class Case:
     scaling: tuple[int, ...] = ()  # numbers of SMs at which predictions may use recorded times
 
     def load(self) -> Dataset:
-        """The dataset, read and checked.
-
-        Raises:
-            InputError: as `Dataset`, or there is no such GPU.
-        """
+        """The dataset, read and checked."""
         gpu = load_gpu(self.gpu)
         if not self.recordings:
             return Dataset(self.folder, gpu, scaling=self.scaling)
@@ -98,9 +93,6 @@ def conditions(dataset: Dataset) -> list[Condition]:
     """Everything to predict, from the condition columns alone, on gpu_bound ops (modules: every row).
 
     What was recorded elsewhere is predicted alone, too: experiment ``solo``.
-
-    Raises:
-        InputError: more SMs than there are, or there is nothing to predict.
     """
     found = [Condition("solo", op, ((op,),)) for op in dataset.calls if dataset.elsewhere and dataset.scored(op)]
     for name, rows in dataset.outcomes.items():
@@ -180,7 +172,6 @@ _CONDITION: Mapping[str, Callable[[Row], Condition | None]] = {
 
 
 def _modules_together(found: Sequence[Condition]) -> list[Condition]:
-    """Joins the rows of a module's branches into one condition."""
     together: dict[tuple[str, str], Condition] = {}
     for condition in found:
         name = (condition.experiment, condition.key)
@@ -224,12 +215,8 @@ def released_together_us(trace: Trace, session: Session, sms: tuple[int, ...] = 
     """Makespan of a trace whose streams one flag releases, as the recorder measures it, us.
 
     The mean over orders in which the streams start: on the H200 it is not that of enqueuing. Each stream waits for the
-    flag and marks its start, which the front end of the GPU does stream by stream.
-
-    Args:
-        trace: what the streams run.
-        session: where.
-        sms: how many SMs each stream has of its own (a green context); empty: plain streams.
+    flag and marks its start, which the front end of the GPU does stream by stream. ``sms``: how many each stream has of
+    its own (a green context); empty: plain streams.
     """
     count, overhead = len(trace.streams), session.gpu.model.event_overhead_us
     apart_us = RELEASE_MARKS * overhead
@@ -467,12 +454,9 @@ class _PriorityEntry(Policy):
 
 
 def score(case: Case, executor: Executor | None = None, experiments: Collection[str] | None = None) -> list[Scored]:
-    """Predict every condition and put it beside its measurement, in the order of the files.
+    """Predict every condition, or those of some experiments, beside its measurement, in the order of the files.
 
-    Args:
-        case: what, and from what.
-        executor: where to predict; None: a process for each core.
-        experiments: only those of the conditions; None: all.
+    Without an executor on all cores.
     """
     dataset = case.load()
     wanted = [one for one in conditions(dataset) if experiments is None or one.experiment in experiments]

@@ -23,6 +23,7 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
 from gpusim.lab.dataset import Row, time_in
 from gpusim.lab.scores import Scored
+from gpusim.lab.validate import Case
 from gpusim.session import Session
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
@@ -38,14 +39,6 @@ MODES = ("alone", "streams", "green", "alone_green")
 COLUMNS = ("a", "na", "b", "nb", "mode", "sms_a", "sms_b", "ms_a", "ms_b", "ms_makespan")
 MOST_PASSES = 10_000
 A_FOLDER = "a folder of whole models, as gpusim record OPS.py writes"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCase:
-    """Outcomes to predict, by names, so that worker processes can load them."""
-
-    folder: str  # of the profiles and the measurements
-    gpu: str  # name or path of the GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +58,8 @@ def holds_models(folder: Path) -> bool:
     return folder.is_dir() and any(folder.glob(f"*{PROFILE}*"))
 
 
-def model_conditions(case: ModelCase) -> list[ModelCondition]:
-    """Everything that was measured, in the order of the file.
-
-    Raises:
-        InputError: a missing file, a column or value that is wrong, or a model without a profile.
-    """
+def model_conditions(case: Case) -> list[ModelCondition]:
+    """Everything that was measured, in the order of the file."""
     path = Path(case.folder) / PAIRS
     most, seen = load_gpu(case.gpu).sm_count, dict[tuple[str, str], ModelCondition]()
     for place, row in recorded_rows(path, COLUMNS, A_FOLDER):
@@ -120,18 +109,14 @@ def _profile(folder: Path, model: str) -> Path:
 class ModelPredictor:
     """Predicts conditions from imported profiles; each model is imported once, each kernel fitted once."""
 
-    def __init__(self, case: ModelCase) -> None:
+    def __init__(self, case: Case) -> None:
         self._folder = Path(case.folder)
         self._gpu = load_gpu(case.gpu)
         self._session = Session(self._gpu, self._gpu)
         self._profiled: dict[str, Trace] = {}
 
     def profiled(self, model: str) -> Trace:
-        """A model as imported: all passes of its profile.
-
-        Raises:
-            InputError: the profile or its counters are wrong, or it does not hold equal passes.
-        """
+        """A model as imported: all passes of its profile."""
         if model not in self._profiled:
             path = _profile(self._folder, model)
             counters = (self._folder / f"{model}{ending}" for ending in COUNTERS)
@@ -194,21 +179,12 @@ def _repeated(trace: Trace, stream: Stream, count: int) -> Iterator[Operation]:
 
 
 def _last(stream: Stream, number: int) -> str:
-    """The last operation of a stream in a pass."""
     each = len(stream.operations) // PASSES
     return stream.operations[(number % PASSES + 1) * each - 1].id
 
 
-def score_models(case: ModelCase, executor: Executor | None = None) -> list[Scored]:
-    """Predict every condition and put it beside its measurement, in the order of the file.
-
-    Args:
-        case: what.
-        executor: where to predict; None: a process for each core.
-
-    Raises:
-        InputError: as `model_conditions` and `ModelPredictor.profiled`.
-    """
+def score_models(case: Case, executor: Executor | None = None) -> list[Scored]:
+    """Predict every condition and put it beside its measurement, in the order of the file; by default on all cores."""
     wanted = model_conditions(case)
     for model in dict.fromkeys(chain(*(one.models for one in wanted))):
         predictor(case).profiled(model)
@@ -242,11 +218,11 @@ def models_of(row: Scored) -> tuple[str, ...]:
 
 
 @cache
-def predictor(case: ModelCase) -> ModelPredictor:
+def predictor(case: Case) -> ModelPredictor:
     """Return the predictor of a case in this process."""
     return ModelPredictor(case)
 
 
-def _predict_one(task: tuple[ModelCase, ModelCondition]) -> tuple[float, float]:
+def _predict_one(task: tuple[Case, ModelCondition]) -> tuple[float, float]:
     known = predictor(task[0])
     return known.predict_ms(task[1]), known.nothing_ms(task[1])

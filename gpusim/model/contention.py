@@ -44,38 +44,24 @@ SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU 
 
 @dataclass(frozen=True, slots=True)
 class WarpDemand:
-    """Demand of one kernel's warps on an SM per instruction; times relative to the recorded time per instruction.
+    """Demand of one kernel's warps on an SM per instruction; times relative to the recorded time per instruction."""
 
-    Attributes:
-        warps_per_scheduler: of one block; below 1 a block leaves some schedulers of the SM idle.
-        latency: time that no other warp lengthens; never less than the service demand.
-        service_demand: time that each competing warp of the scheduler adds at the resource that binds the kernel.
-        demands: time that one instruction holds each shared resource, in the order of `SHARED`.
-        bound: index into `demands` of the resource that binds.
-        counted: whether all of this comes from counters; else a part of it is assumed.
-        serial_share: how latency and turns add, from 0 (as squares) to 1 (one after the other).
-        one_wave: whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
-            scheduler of an SM sets the pace. For refilled blocks the mean scheduler does, because they fill free
-            slots.
-        block_us: how long a block lives, as recorded; 0: unknown.
-        others: the same as ``demands`` of `OTHER_PIPES`, and of a pipe that was not counted.
-        cycles: of an instruction of one warp, waits included, as recorded; 0: unknown.
-        burst: instructions that a warp issues in a row.
-        together: share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0.
-    """
-
-    warps_per_scheduler: float
-    latency: float
-    service_demand: float
-    demands: tuple[float, ...]
-    bound: int
-    counted: bool = True
-    serial_share: float = 0.0
+    warps_per_scheduler: float  # of one block; below 1 a block leaves some schedulers of the SM idle
+    latency: float  # time that no other warp lengthens; never less than the service demand
+    service_demand: float  # time that each competing warp of the scheduler adds at the resource that binds the kernel
+    demands: tuple[float, ...]  # time that one instruction holds each shared resource, in the order of `SHARED`
+    bound: int  # index into `demands` of the resource that binds
+    counted: bool = True  # whether all of this comes from counters; else a part of it is assumed
+    serial_share: float = 0.0  # how latency and turns add, from 0 (as squares) to 1 (one after the other)
+    # whether all its blocks are resident at once when it has the device: none is refilled, so the fullest
+    # scheduler of an SM sets the pace. For refilled blocks the mean scheduler does, because they fill free slots.
     one_wave: bool = False
-    block_us: float = 0.0
+    block_us: float = 0.0  # how long a block lives, as recorded; 0: unknown
+    # the same as ``demands`` of `OTHER_PIPES`, and of a pipe that was not counted
     others: tuple[float, ...] = (0.0,) * (len(OTHER_PIPES) + 1)
-    cycles: float = 0.0
-    burst: float = 1.0
+    cycles: float = 0.0  # of an instruction of one warp, waits included, as recorded; 0: unknown
+    burst: float = 1.0  # instructions that a warp issues in a row
+    # share of its time at a scheduler that its warps come in bursts, as the recording shows; else 0
     together: float = 0.0
 
     @property
@@ -85,17 +71,11 @@ class WarpDemand:
 
 
 class TimeParts(NamedTuple):
-    """Terms of the squared time of a kernel in a mix, without the memory system; squares add.
+    """Terms of the squared time of a kernel in a mix, without the memory system; squares add."""
 
-    Attributes:
-        whole: the square of the time per instruction.
-        largest: the larger part of that: latency, or waiting for the resource that binds the kernel.
-        bound_by: name of that part; unknown, and larger than any, where the kernel's demands were not counted.
-    """
-
-    whole: float
-    largest: float
-    bound_by: str
+    whole: float  # the square of the time per instruction
+    largest: float  # the larger part of that: latency, or waiting for the resource that binds the kernel
+    bound_by: str  # name of that part; unknown, and larger than any, where the kernel's demands were not counted
 
 
 def warp_demand(
@@ -142,7 +122,9 @@ def warp_demand(
             recorded = recorded[0], max(recorded[1], mean / busy[0])
         path_busy = busy[L1_PATH] if demands[L1_PATH] == max(demands) else 0.0
         hidden = hidden_cycles(mix, shared_bytes_per_warp)
-        latency = max(service_demand, _latency_share(*recorded, competing, path_busy, hidden, constants))
+        latency = max(
+            service_demand, _latency_share(*recorded, competing, resident_blocks, path_busy, hidden, constants)
+        )
         if competing > FEWEST_TURNS:
             service_demand, serial_share = _turns(latency, service_demand, competing)
         else:
@@ -436,8 +418,12 @@ def hit_wait_share(mix: Mix | None) -> float:
     """
     if mix is None or _recorded_stalls(mix) is None or not mix.l2_read_bytes:
         return 0.0
-    missed = SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes
-    return memory_stall_share(mix) * max(0.0, 1.0 - missed)
+    return memory_stall_share(mix) * (1.0 - missed_share(mix))
+
+
+def missed_share(mix: Mix) -> float:
+    """Share of a kernel's reads at L2 that DRAM served; 0 where no counters tell."""
+    return min(1.0, SECTORS_OF_A_MISS * _of(mix.dram_read_bytes) / mix.l2_read_bytes) if mix.l2_read_bytes else 0.0
 
 
 def _busy(mix: Mix | None, blocks_per_sm: float) -> list[float]:
@@ -467,7 +453,13 @@ def _recorded_stalls(mix: Mix | None) -> tuple[WarpStalls, float] | None:
 
 
 def _latency_share(
-    stalls: WarpStalls, total: float, competing: float, path_busy: float, hidden: float, constants: ModelConstants
+    stalls: WarpStalls,
+    total: float,
+    competing: float,
+    resident: float,
+    path_busy: float,
+    hidden: float,
+    constants: ModelConstants,
 ) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
@@ -478,6 +470,7 @@ def _latency_share(
         stalls: the stall reasons, per issued instruction.
         total: their sum.
         competing: warps that take turns.
+        resident: mean resident blocks of an SM: a block alone waits at barriers for its own warps.
         path_busy: how busy the L1 path was where it is what binds; else 0.
         hidden: cycles of what counts as waiting for service in which a warp alone would wait for memory.
         constants: of the recording GPU.
@@ -491,9 +484,10 @@ def _latency_share(
         + _of(stalls.lg_throttle)
         + others
         * (
-            constants.waiting_turn_share * (_of(stalls.barrier) + _of(stalls.short_scoreboard))
+            constants.waiting_turn_share * _of(stalls.short_scoreboard)
             + path_busy * path_busy * _of(stalls.long_scoreboard)
         )
+        + (1.0 - 1.0 / resident) * constants.waiting_turn_share * _of(stalls.barrier)
     )
     return min(1.0, max(1.0, total - max(0.0, turns - hidden)) / total)
 

@@ -13,6 +13,7 @@ from math import fsum
 from typing import Any
 
 from gpusim.hardware.gpu import GPU
+from gpusim.model.memory import lost_share
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Kernel, Operation, Stream
@@ -21,16 +22,12 @@ MOST_LENGTHENED = 100_000  # launches that are remembered
 
 
 def in_context(trace: Trace, gpu: GPU) -> Trace:
-    """A trace with the kernels of each operation as long as they take after the others.
+    """A trace, itself where it tells no warm durations, with its kernels as long as they take after the others.
 
     The trace is taken to run again and again, as measurements do: an operation that is not alone then runs after
     others. It loads its instructions anew (`switch_us`). What all operations of a GPU touch beyond what L2 keeps
     (`l2_kept_share`) takes as much of that away: from twice as much on nothing is left [D]. An operation takes as much
     longer as it took cold over warm, for the part of its tensors that is gone.
-
-    Args:
-        trace: as recorded; itself where it tells no warm durations.
-        gpu: the GPU that runs it.
     """
     trace = _with_gaps(trace, gpu.model.kernel_gap_us)
     gpus = {stream.gpu for stream in trace.streams}
@@ -73,10 +70,9 @@ def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionA
     told = [op.selected for op in operations if isinstance(op, Convolution) and op.selected.warm_us is not None]
     if not told or len(operations) == 1:
         return {}
-    touched, kept = fsum(map(_touched_bytes, told)), gpu.model.l2_kept_share * gpu.l2_bytes
-    lost_share = min(1.0, max(0.0, touched / kept - 1.0))
+    lost = lost_share(fsum(map(_touched_bytes, told)) / gpu.kept_l2_bytes)
     different = {id(one): one for one in told}  # a network that repeats has few
-    return {key: _lengthened(one, gpu.model.switch_us, lost_share) for key, one in different.items()}
+    return {key: _lengthened(one, gpu.model.switch_us, lost) for key, one in different.items()}
 
 
 def _in_context(stream: Stream, longer: Mapping[int, ConvolutionAlgorithm]) -> Stream:
@@ -108,10 +104,10 @@ def _touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
     return max(0, (algorithm.touched_bytes or 0) - (unused or 0))
 
 
-def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, lost_share: float) -> ConvolutionAlgorithm:
+def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, lost: float) -> ConvolutionAlgorithm:
     """An algorithm that loads its instructions first, and whose kernels wait for what L2 has lost, in proportion."""
     recorded = fsum(kernel.duration_us for kernel in selected.kernels)
-    factor = 1.0 + lost_share * _missing_us(selected) / recorded
+    factor = 1.0 + lost * _missing_us(selected) / recorded
     kernels = tuple(_longer(kernel, factor, 0.0 if at else switch_us) for at, kernel in enumerate(selected.kernels))
     return selected.model_copy(update={"kernels": kernels})
 

@@ -54,21 +54,13 @@ NAMES: tuple[tuple[Operation, re.Pattern[str]], ...] = (  # of kernels of librar
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How busy a kernel keeps the GPU, as far as is known without counters.
+    """How busy a kernel keeps the GPU, as far as is known without counters."""
 
-    Attributes:
-        arithmetic: share of its time in which the SMs' arithmetic is busy, 0 to 1.
-        dram: the same of DRAM.
-        on_tensor_cores: whether the arithmetic is that of tensor cores.
-        read_share: share of its traffic that is reads.
-        hits: bytes at L2 for each of DRAM, at least 1.
-    """
-
-    arithmetic: float
-    dram: float
-    on_tensor_cores: bool
-    read_share: float = 0.5
-    hits: float = 1.0
+    arithmetic: float  # share of its time in which the SMs' arithmetic is busy, 0 to 1
+    dram: float  # the same of DRAM
+    on_tensor_cores: bool  # whether the arithmetic is that of tensor cores
+    read_share: float = 0.5  # share of its traffic that is reads
+    hits: float = 1.0  # bytes at L2 for each of DRAM, at least 1
 
     @property
     def settled(self) -> bool:
@@ -130,13 +122,7 @@ def filled(launch: KernelLaunch, gpu: GPU) -> KernelLaunch:
 
 
 def assumed(launch: KernelLaunch, gpu: GPU, assumption: Assumption) -> KernelLaunch:
-    """A launch as if arithmetic, or memory, had bound it while it was recorded, where that is not known.
-
-    Args:
-        launch: a launch.
-        gpu: that recorded it.
-        assumption: what binds it.
-    """
+    """A launch as if arithmetic, or memory, had bound it while it was recorded, where that is not known."""
     if not estimable(launch) or launch.communicates:
         return launch
     use = use_of(launch, gpu)

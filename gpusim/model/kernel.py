@@ -11,87 +11,57 @@ from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.trace.fields import MAX_BLOCK_LENGTHS
 
+OTHER_POWER = (
+    0.75  # of the limit, by a kernel on all SMs that it does not hold back ([V] experiments/power: 0.6 to 0.9)
+)
 LATE_SLOWDOWN = 1.02  # how much faster all may be before a replay that works slowdowns out in steps slows them
 
 
 @dataclass(frozen=True, slots=True)
 class KernelModel:
-    """A launch as the engine replays it.
+    """A launch as the engine replays it."""
 
-    Attributes:
-        name: of the kernel.
-        stream: main, or internal0, internal1, …: a stream that a library opens itself.
-        memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
-        blocks: thread blocks.
-        tiles: of its work: one a block where each does its own; else more, that its blocks share as they go.
-        late_last: its blocks that wait while some end start when all that run have ended.
-        row: blocks of a row of the grid (x).
-        spread: how much longer than the mean the last blocks of a row take, and shorter the first ones.
-        given_lengths: how long blocks take along a row, where the trace says it; empty: by ``spread``.
-        start_us: that the device takes to start a block, before it may start the next; 0: none.
-        sm_start_us: the same of one SM.
-        footprint: what a resident block holds of an SM.
-        blocks_per_sm: most resident blocks of this kernel alone.
-        sm_count: SMs of the GPU that it is replayed on.
-        cluster_blocks: blocks that start together, on SMs of one GPC; 1: each starts by itself.
-        carveout_bytes: shared memory that an idle SM is set to for it.
-        least_carveout_bytes: shared memory that an SM with other blocks must be set to for its own to join them.
-        demand: of its warps on an SM.
-        on_tensor_cores: whether it computes on tensor cores.
-        unit_us: time of a block that progresses as recorded, with L2 and DRAM free.
-        load: what one such block adds to the load of L2 and DRAM.
-        wait: what of its time is latency of L2 and DRAM.
-        resident_share: mean resident blocks of an SM alone, as recorded, over the most.
-        own_load: load of its blocks when it has the whole device to itself: it follows from the rest.
-        age_preference: how strongly old blocks go before young ones.
-        jitter: standard deviation of a block's work.
-        latency_us: launch latency: no block runs.
-        ramp_work: work that each of its first blocks, those placed at one instant, has beside its own, where an SM has
-            the most of them.
-        ramps: the same where only one, two, … of them share an SM; empty: none has any. It follows from the rest.
-        issue_us: SM-time of all issue slots that a block needs.
-        dram_share_us: share of the sustained DRAM bandwidth x time that a block needs.
-        l2_share_us: the same of what L2 sustains.
-        solo_us: what it takes alone on the whole GPU: the recorded duration on the recording GPU.
-        seed: of the jitter; the same for the same launch.
-        identity: what caches know this object by. It is hashed sooner than the fields, and no other object ever has it,
-            as another may have the ``id`` of one that is gone.
-    """
-
-    name: str
-    stream: str
-    memory_stall_share: float
-    blocks: int
-    tiles: int
-    late_last: bool
-    row: int
-    spread: float
-    given_lengths: tuple[float, ...]
-    start_us: float
-    sm_start_us: float
-    footprint: Footprint
-    blocks_per_sm: int
-    sm_count: int
-    cluster_blocks: int
-    carveout_bytes: int
-    least_carveout_bytes: int
-    demand: WarpDemand
-    on_tensor_cores: bool
-    unit_us: float
-    load: MemoryLoad
-    wait: MemoryWait
-    resident_share: float
-    age_preference: float
-    jitter: float
-    latency_us: float
+    name: str  # of the kernel
+    stream: str  # main, or internal0, internal1, …: a stream that a library opens itself
+    memory_stall_share: float  # share of its warps' stalls that wait for memory, 0 to 1
+    blocks: int  # thread blocks
+    tiles: int  # of its work: one a block where each does its own; else more, that its blocks share as they go
+    late_last: bool  # its blocks that wait while some end start when all that run have ended
+    row: int  # blocks of a row of the grid (x)
+    spread: float  # how much longer than the mean the last blocks of a row take, and shorter the first ones
+    given_lengths: tuple[float, ...]  # how long blocks take along a row, where the trace says it; empty: by ``spread``
+    start_us: float  # that the device takes to start a block, before it may start the next; 0: none
+    sm_start_us: float  # the same of one SM
+    footprint: Footprint  # what a resident block holds of an SM
+    blocks_per_sm: int  # most resident blocks of this kernel alone
+    sm_count: int  # SMs of the GPU that it is replayed on
+    cluster_blocks: int  # blocks that start together, on SMs of one GPC; 1: each starts by itself
+    carveout_bytes: int  # shared memory that an idle SM is set to for it
+    least_carveout_bytes: int  # shared memory that an SM with other blocks must be set to for its own to join them
+    demand: WarpDemand  # of its warps on an SM
+    on_tensor_cores: bool  # whether it computes on tensor cores
+    held_clock: float  # clock of the SMs that the power limit left it in the recording, over that without one
+    unit_us: float  # time of a block that progresses as recorded, with L2 and DRAM free
+    load: MemoryLoad  # what one such block adds to the load of L2 and DRAM
+    wait: MemoryWait  # what of its time is latency of L2 and DRAM
+    resident_share: float  # mean resident blocks of an SM alone, as recorded, over the most
+    age_preference: float  # how strongly old blocks go before young ones
+    jitter: float  # standard deviation of a block's work
+    latency_us: float  # launch latency: no block runs
+    # work that each of its first blocks, those placed at one instant, has beside its own, where an SM has the
+    # most of them
     ramp_work: float
-    issue_us: float
-    dram_share_us: float
-    l2_share_us: float
-    solo_us: float
-    seed: int
+    issue_us: float  # SM-time of all issue slots that a block needs
+    dram_share_us: float  # share of the sustained DRAM bandwidth x time that a block needs
+    l2_share_us: float  # the same of what L2 sustains
+    solo_us: float  # what it takes alone on the whole GPU: the recorded duration on the recording GPU
+    seed: int  # of the jitter; the same for the same launch
+    # load of its blocks when it has the whole device to itself: it follows from the rest
     own_load: MemoryLoad = field(init=False)
+    # the same where only one, two, … of them share an SM; empty: none has any. It follows from the rest.
     ramps: tuple[float, ...] = field(init=False)
+    # what caches know this object by. It is hashed sooner than the fields, and no other object ever has it, as
+    # another may have the ``id`` of one that is gone.
     identity: object = field(init=False, repr=False, compare=False, default_factory=object)
 
     def __post_init__(self) -> None:
@@ -150,9 +120,21 @@ class KernelModel:
             pace = LATE_SLOWDOWN * self._on_all_sms(self._most_pace)
         return self.unit_us * memory_slowdown(self.load.dram * pace, self.load.l2 * pace, self.own_load) / pace
 
-    def slowdown(self, dram: float, l2: float, cycle: float) -> float:
-        """`memory_slowdown` of it; on tensor cores it was recorded at the cycle that they cause."""
-        return memory_slowdown(dram, l2, self.own_load, 1.0 if self.on_tensor_cores else cycle)
+    def slowdown(self, dram: float, l2: float, tensor_cycle: float, power_cycle: float) -> float:
+        """`memory_slowdown` of it; on tensor cores it was recorded at the cycle that they and its power cause."""
+        cycle = self.held_clock if self.on_tensor_cores else tensor_cycle
+        return memory_slowdown(dram, l2, self.own_load, cycle * power_cycle)
+
+    @property
+    def block_power(self) -> float:
+        """Power of a resident block at the full clock, over the limit of the GPU.
+
+        A kernel that the limit held back drew all of it then, with the blocks that it had on the SMs.
+        """
+        if self.held_clock < 1.0:
+            cube = self.held_clock * self.held_clock * self.held_clock
+            return 1.0 / cube / min(self.blocks, self.blocks_per_sm * self.sm_count)
+        return OTHER_POWER / (self.blocks_per_sm * self.sm_count)
 
     @property
     def need(self) -> tuple[int, int, int, int]:

@@ -24,39 +24,29 @@ HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
 class MemoryLoad(NamedTuple):
-    """Load on L2 and DRAM by one resident block that progresses as recorded (1: the whole capacity).
+    """Load on L2 and DRAM by one resident block that progresses as recorded (1: the whole capacity)."""
 
-    Attributes:
-        dram: load of DRAM.
-        l2: load of L2.
-        hits: how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds.
-    """
-
-    dram: float
-    l2: float
+    dram: float  # load of DRAM
+    l2: float  # load of L2
+    # how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds
     hits: float = 0.0
+    # the same of what DRAM serves, for the square of DRAM's load, beyond what saturation of DRAM lengthens
+    misses: float = 0.0
 
 
 class MemoryWait(NamedTuple):
     """What of a kernel's time is latency of L2 and DRAM, and what of L2's contents it reads.
 
     Bytes are relative to those that L2 keeps while others are touched (`l2_kept_share`).
-
-    Attributes:
-        share: of its recorded time, in which its warps wait for data and nothing hides it.
-        serial: how much of a short additional wait lengthens its time: 1 where waits and turns add one after the other.
-        misses: share of its reads that DRAM served: as counted, but no more than its own data replace in L2.
-        passing: bytes that DRAM moves in its recorded time, if others keep it busy.
-        touched: bytes that it reads and writes itself.
-        code: share of its recorded time, in which its warps wait for instructions and constants.
     """
 
-    share: float = 0.0
+    share: float = 0.0  # of its recorded time, in which its warps wait for data and nothing hides it
+    # how much of a short additional wait lengthens its time: 1 where waits and turns add one after the other
     serial: float = 0.0
-    misses: float = 0.0
-    passing: float = 0.0
-    touched: float = 0.0
-    code: float = 0.0
+    misses: float = 0.0  # share of its reads that DRAM served: as counted, but no more than its own data replace in L2
+    passing: float = 0.0  # bytes that DRAM moves in its recorded time, if others keep it busy
+    touched: float = 0.0  # bytes that it reads and writes itself
+    code: float = 0.0  # share of its recorded time, in which its warps wait for instructions and constants
 
 
 def lost_share(touched: float) -> float:
@@ -116,6 +106,9 @@ def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float =
     inner = (cycle * cycle + d) * (cycle * cycle + d)
     most = own_l2 if own_l2 < 1.0 else 1.0
     waited = 1.0 + hits * (l2 if l2 < most else most)
+    busy = own_dram if own_dram < dram else dram
+    busy = busy if busy < 1.0 else 1.0
+    waited *= 1.0 + own[at + 3] * busy * busy
     return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
 
 
@@ -204,3 +197,22 @@ def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
     busy = min(1.0, l2)
     waited = min(most, share * HIT_QUEUE * busy / (1.0 + HIT_QUEUE * busy))
     return waited, waited / (1.0 - waited) / busy if waited > 0.0 else 0.0
+
+
+def miss_queue(share: float, longer: float, dram: float, free: float, least_free: float) -> tuple[float, float]:
+    """Time that a kernel waited in the recording because DRAM takes longer as it fills, beyond what its loads explain.
+
+    Args:
+        share: of its time that it waited for DRAM.
+        longer: how many times as long as in an idle GPU its reads took, at least.
+        dram: its load of DRAM.
+        free: share of its time that is left when memory is free, by its loads.
+        least_free: the least that can be left.
+
+    Returns:
+        The share of what is left that is lost so, and `MemoryLoad.misses`.
+    """
+    more = share * (1.0 - 1.0 / max(1.0, longer)) - (1.0 - free)
+    waited = min(max(0.0, more) / free, max(0.0, 1.0 - least_free / free))
+    busy = min(1.0, dram)
+    return waited, waited / (1.0 - waited) / (busy * busy) if waited > 0.0 else 0.0

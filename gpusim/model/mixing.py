@@ -26,31 +26,18 @@ OPERAND_SLOTS = 2.2  # issue slots that a tensor instruction blocks beside its o
 
 
 class Use(NamedTuple):
-    """Use of an SM by one kernel whose resident blocks have it to themselves.
+    """Use of an SM by one kernel whose resident blocks have it to themselves."""
 
-    Attributes:
-        issue: share of the issue slots.
-        pipes: share of each pipe that belongs to a scheduler.
-        operands: share of the issue slots that its tensor instructions block beside their own.
-        path: share of the L1 and shared-memory data path.
-        visit: time of the path that one of its requests takes, in any unit.
-        cycles: of an instruction of one warp, waits included; 0: unknown.
-        burst: instructions that a warp issues in a row.
-        together: how far its warps issue in bursts of all of them (0 to 1): then nobody else does.
-        warps: on the mean scheduler.
-        slowest_counts: whether a block is as slow as its warp on the fullest scheduler.
-    """
-
-    issue: float
-    pipes: tuple[float, ...]
-    operands: float = 0.0
-    path: float = 0.0
-    visit: float = 1.0
-    cycles: float = 0.0
-    burst: float = 1.0
-    together: float = 0.0
-    warps: float = 1.0
-    slowest_counts: bool = False
+    issue: float  # share of the issue slots
+    pipes: tuple[float, ...]  # share of each pipe that belongs to a scheduler
+    operands: float = 0.0  # share of the issue slots that its tensor instructions block beside their own
+    path: float = 0.0  # share of the L1 and shared-memory data path
+    visit: float = 1.0  # time of the path that one of its requests takes, in any unit
+    cycles: float = 0.0  # of an instruction of one warp, waits included; 0: unknown
+    burst: float = 1.0  # instructions that a warp issues in a row
+    together: float = 0.0  # how far its warps issue in bursts of all of them (0 to 1): then nobody else does
+    warps: float = 1.0  # on the mean scheduler
+    slowest_counts: bool = False  # whether a block is as slow as its warp on the fullest scheduler
 
     @property
     def taken(self) -> float:
@@ -81,7 +68,6 @@ def progress(uses: Sequence[Use]) -> list[float]:
 
 
 def _totals(uses: Sequence[Use], shares: Sequence[float]) -> list[float]:
-    """How busy each resource of the SM is."""
     columns = zip(*[(use.issue, *use.pipes, use.path) for use in uses], strict=True)
     return [fsum([use * share for use, share in zip(column, shares, strict=True)]) for column in columns]
 

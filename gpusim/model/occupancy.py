@@ -36,17 +36,11 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Resources of an SM that one resident block holds.
+    """Resources of an SM that one resident block holds."""
 
-    Attributes:
-        warps: warps, the last one whole.
-        registers: 32-bit registers as allocated.
-        shared_memory_bytes: static, dynamic and the driver's shared memory, as allocated.
-    """
-
-    warps: int
-    registers: int
-    shared_memory_bytes: int
+    warps: int  # warps, the last one whole
+    registers: int  # 32-bit registers as allocated
+    shared_memory_bytes: int  # static, dynamic and the driver's shared memory, as allocated
 
     @property
     def need(self) -> tuple[int, int, int, int]:
@@ -99,9 +93,6 @@ def footprint(gpu: GPU, threads_per_block: int, registers_per_thread: int, share
         threads_per_block: at least 1.
         registers_per_thread: 32-bit registers.
         shared_memory_per_block: static + dynamic shared memory, bytes.
-
-    Raises:
-        InputError: as `occupancy`.
     """
     threads = _whole("threads_per_block", threads_per_block, least=1)
     registers = _whole("registers_per_thread", registers_per_thread, least=0)

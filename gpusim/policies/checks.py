@@ -64,11 +64,7 @@ def ask(policy: Policy, method: Callable[P, T], *args: P.args, **kwargs: P.kwarg
 
 
 def notes_of(policy: Policy) -> tuple[str, ...]:
-    """The notes of a policy on the replay that has ended, checked.
-
-    Raises:
-        InputError: a user's own policy raised something, or gives something else than text.
-    """
+    """The notes of a policy on the replay that has ended, checked."""
     notes = ask(policy, policy.notes)
     if not (isinstance(notes, tuple | list) and all(isinstance(note, str) for note in notes)):
         raise InputError(None, named(policy), f"notes() gives {quote(notes)}", "a tuple of lines of text")
@@ -113,11 +109,7 @@ class Border:
         self._most_blocks = gpu.limits.max_blocks_per_sm
 
     def shows_sms(self, answer: object) -> bool:
-        """Check the value that ``Policy.shows_sms`` returned.
-
-        Raises:
-            InputError: it is neither true nor false.
-        """
+        """Check the value that ``Policy.shows_sms`` returned."""
         if not isinstance(answer, bool):
             self._refuse(f"shows_sms() gives {quote(answer)}", "True or False")
         return answer
@@ -155,9 +147,6 @@ class Border:
 
         Its objects are of the very classes of the interface: one of a policy's own need not give twice what it gave. A
         grant in ``before`` was checked when it was given; one that is given again needs no second look.
-
-        Raises:
-            InputError: something that this GPU, these kernels or the time cannot have.
         """
         try:
             if type(answer) is not Partition:

@@ -133,7 +133,6 @@ class Leftover(Policy):
         return [_first_of_two(heads) for heads in found]
 
     def _channels(self, kernels: Sequence[KernelView], reachable: Sequence[KernelView]) -> dict[int, _Channel]:
-        """The kernels that each channel can reach."""
         behind: dict[int, list[KernelView]] = {}
         for kernel in reachable:
             if not kernel.internal:

@@ -99,37 +99,25 @@ assert KernelView._fields[_HOW_FAR : _HOW_FAR + 3] == ("waiting", "resident", "s
 
 @dataclass(frozen=True, slots=True)
 class OperationView:
-    """An operation that has not ended, for policies that know the whole program.
+    """An operation that has not ended, for policies that know the whole program."""
 
-    Attributes:
-        id: of the trace.
-        stream_index: position of its stream in the trace.
-        left_us: remaining work: the sum of its kernels' isolated times less the share that is done; of a copy or host
-            work the remaining time.
-        waits_for: ids of those operations that have not ended and must end first: the one before it in its stream, and
-            what it depends on.
-        release_us: when the pass of its stream that it belongs to was released: the arrival of its request.
-    """
-
-    id: str
-    stream_index: int
+    id: str  # of the trace
+    stream_index: int  # position of its stream in the trace
+    # remaining work: the sum of its kernels' isolated times less the share that is done; of a copy or host work
+    # the remaining time
     left_us: float
+    # ids of those operations that have not ended and must end first: the one before it in its stream, and what it
+    # depends on
     waits_for: tuple[str, ...]
-    release_us: float
+    release_us: float  # when the pass of its stream that it belongs to was released: the arrival of its request
 
 
 class PassView(NamedTuple):
-    """The pass of a stream that is under way, as a policy sees it.
+    """The pass of a stream that is under way, as a policy sees it."""
 
-    Attributes:
-        release_us: when it was released: the arrival of its request.
-        alone_us: work of the whole pass: the sum of its kernels' isolated times, its copies and its host work.
-        left_us: remaining work.
-    """
-
-    release_us: float
-    alone_us: float
-    left_us: float
+    release_us: float  # when it was released: the arrival of its request
+    alone_us: float  # work of the whole pass: the sum of its kernels' isolated times, its copies and its host work
+    left_us: float  # remaining work
 
 
 class MixRates(Protocol):
@@ -317,11 +305,7 @@ class Policy(ABC):
     single_stream: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check each parameter against what `parameter` says of it.
-
-        Raises:
-            InputError: one has a value that it cannot have.
-        """
+        """Check each parameter against what `parameter` says of it."""
         for one in fields(self):
             value, known, limits = getattr(self, one.name), one.metadata.get("one_of"), one.metadata.get("limits", ())
             place, text = f"policy {self.name}", f"{one.name}={value}"

@@ -50,11 +50,7 @@ class Parts(Divides):
 
     @abstractmethod
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
-        """SMs of each part, in the order of the streams; fewer parts than streams make some streams wait.
-
-        Raises:
-            InputError: a parameter that this GPU or these streams cannot have.
-        """
+        """SMs of each part, in the order of the streams; fewer parts than streams make some streams wait."""
 
     def shows_sms(self) -> bool:
         """A green context, an MPS limit and a MIG instance do."""
@@ -151,11 +147,7 @@ def _nearest_sizes(given: Sequence[int], sm_count: int, least: int, multiple: in
 
 
 def green_sizes(gpu: GPU) -> tuple[int, int]:
-    """Least SMs of a green context and what their number is a multiple of (cuda.h of CUDA 12.4 to 12.9 [V]).
-
-    Raises:
-        InputError: the GPU is older than compute capability 6.0.
-    """
+    """Least SMs of a green context, from Pascal on, and what their number is a multiple of (CUDA 12.4 to 12.9 [V])."""
     major = int(gpu.compute_capability.split(".")[0])
     if major < 6:
         raise wrong("green-context", f"{gpu.name} has compute capability {gpu.compute_capability}", "6.0 or later")
@@ -274,11 +266,7 @@ class Mig(Parts):
 
 
 def mig_profiles(gpu: GPU) -> dict[str, Profile]:
-    """The MIG profiles of a GPU.
-
-    Raises:
-        InputError: it has no MIG that is known here.
-    """
+    """The MIG profiles of a GPU, which has to have some."""
     profiles = MIG_PROFILES.get((gpu.compute_capability, gpu.sm_count))
     if profiles is None:
         raise InputError(None, "policy mig", f"{gpu.name} has no MIG profiles", "an A100, H100 or H200")

@@ -138,11 +138,7 @@ class Oracle(Policy):
         """The policy that divides the GPU so; ``adapts``: a stream that is gone leaves its part to the others."""
 
     def prepare(self, gpu: GPU, streams: Sequence[str]) -> None:
-        """Refuse: one replay is no search.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse: one replay is no search."""
         raise wrong(self.name, "is a search by many replays", "gpusim.replay, which does it")
 
     def partition(self, view: View) -> Partition:

@@ -92,7 +92,6 @@ class Quota(Divides):
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Read the quotas."""
         super().__post_init__()
         if self.blocks is not None:
             self._most = _quotas(self.blocks)

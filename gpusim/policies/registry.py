@@ -89,11 +89,7 @@ def _place(entry: EntryPoint) -> str:
 
 
 def _offered(entry: EntryPoint) -> type[Policy]:
-    """The policy of an entry point.
-
-    Raises:
-        InputError: it is none, or cannot be imported.
-    """
+    """The policy of an entry point."""
     try:
         item = entry.load()
     except (Exception, SystemExit) as error:
@@ -106,11 +102,7 @@ def _offered(entry: EntryPoint) -> type[Policy]:
 
 
 def _policy_class(item: object, place: str) -> type[Policy]:
-    """A class as a policy; one that is no dataclass is made one.
-
-    Raises:
-        InputError: it is no policy, or has fields that cannot be parameters.
-    """
+    """A class as a policy; one that is no dataclass is made one."""
     if inspect.isclass(item) and issubclass(item, Policy) and inspect.isabstract(item):
         lacking = ", ".join(sorted(item.__abstractmethods__))
         raise InputError(None, place, f"{quote(item.__name__)} does not define {lacking}", f"{POLICY_CLASS} that does")
@@ -134,11 +126,7 @@ class Spec:
     arguments: dict[str, object]  # its parameters
 
     def make(self) -> Policy:
-        """A fresh policy, for one replay.
-
-        Raises:
-            InputError: a value that its parameter cannot have.
-        """
+        """A fresh policy, for one replay."""
         try:
             return self.policy(**self.arguments)
         except InputError:
@@ -151,11 +139,7 @@ class Spec:
 
 
 def spec_of(text: str) -> Spec:
-    """Read ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``.
-
-    Raises:
-        InputError: unknown policy, unknown parameter, or a value that is none.
-    """
+    """Read ``NAME[:key=value,…]``; NAME may be ``FILE.py:Class`` or ``package.module:Class``."""
     name, parameters = split_name(text)
     policy = policy_class(name)
     return Spec(text, policy, _arguments(policy, name, parameters))
@@ -167,11 +151,7 @@ def policy_from(text: str) -> Policy:
 
 
 def policy_class(name: str) -> type[Policy]:
-    """The policy of a name, or of ``FILE.py:Class`` or ``package.module:Class``, without parameters.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The policy of a name, or of ``FILE.py:Class`` or ``package.module:Class``, without parameters."""
     return _shipped(name) or policies().get(name) or _own(name)
 
 
@@ -186,9 +166,6 @@ def code_of(text: str) -> Code | None:
 
     Of a file or module of one's own nothing runs yet; a name that is none of gpusim's is looked for in the packages
     that are installed, which runs what they offer as policies.
-
-    Raises:
-        InputError: unknown policy, no such file, or no such module.
     """
     name, _ = split_name(text)
     if _shipped(name) is not None:

@@ -142,7 +142,6 @@ class LatencyTarget(Divides):
     _met_critical: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Set the deadlines."""
         super().__post_init__()
         self._deadlines.slowdown = self.slowdown
 

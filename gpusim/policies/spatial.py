@@ -38,13 +38,7 @@ def even_counts(units: int, streams: int) -> list[int]:
 def smart_even_counts(units: int, useful: Sequence[int]) -> list[int]:
     """Divide evenly, but give no stream more than it can fill while another can use it.
 
-    Args:
-        units: to share, at least one for each stream.
-        useful: units that each can fill, at least 1.
-
-    Returns:
-        Units of each kernel; they sum to ``units``. Units beyond those that all can fill are spread evenly [D]: fewer
-        blocks on an SM run faster.
+    Units beyond those that all can fill are spread evenly [D]: fewer blocks on an SM run faster.
     """
     counts = [0] * len(useful)
     hungry = list(range(len(useful)))
@@ -62,13 +56,8 @@ def smart_even_counts(units: int, useful: Sequence[int]) -> list[int]:
 def rounds_counts(units: int, work: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
     """Minimise the maximum wave count over streams (minimax), with no more units per stream than that needs.
 
-    Args:
-        units: to share, at least one for each stream.
-        work: for each stream its kernels: blocks, and how many of them one unit holds (both at least 1).
-
-    Returns:
-        Units of each stream; they sum to ``units``. Units that no stream needs for that number of waves are spread
-        evenly [D].
+    ``work``: for each stream its kernels: blocks, and how many of them one unit holds (both at least 1). Units that no
+    stream needs for that number of waves are spread evenly [D].
     """
     low, high = 1, max(waves(1, kernels) for kernels in work)
     while low < high:
@@ -102,12 +91,7 @@ def fewest_units(most_waves: int, kernels: Sequence[tuple[int, int]], units: int
 def best_sum_counts(units: int, progress: Sequence[Sequence[float]]) -> list[int]:
     """Maximise the sum of progress over all splits, by dynamic programming.
 
-    Args:
-        units: to share, at least one for each stream.
-        progress: for each stream, its progress with 1, 2, … units.
-
-    Returns:
-        Units of each stream; they sum to ``units``. Of equal sums it is the one that gives the last streams most.
+    ``progress``: of each stream with 1, 2, … units. Of equal sums it is the split that gives the last streams most.
     """
     streams = len(progress)
     most = units - streams + 1
@@ -300,7 +284,6 @@ class InterSM(Divides):
     _sm_count: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that the parameters go together."""
         super().__post_init__()
         if self.sms is not None and self.rule != "even":
             raise wrong(self.name, "has both sms and rule", "one of them")

@@ -31,13 +31,9 @@ GAIN = 1e-9  # relative: less than this more progress is rounding, not progress
 
 
 def kept_points(progress: Sequence[float]) -> Curve:
-    """The points of a curve worth choosing, normalised to its best.
+    """The points of a curve worth choosing, normalised to its best: those that beat every smaller number of blocks.
 
-    Args:
-        progress: of an SM with 1, 2, … blocks of the kernel, any unit.
-
-    Returns:
-        The points that beat every smaller number of blocks; flat and declining parts are gone.
+    ``progress`` is that of an SM with 1, 2, … blocks of the kernel, in any unit.
     """
     best = max(progress)
     kept: list[tuple[int, float]] = []

@@ -29,25 +29,17 @@ DEPENDENT = "streams wait for each other, and their slowdowns include these wait
 
 @dataclass(frozen=True)
 class Entry:
-    """One policy's result.
+    """One policy's result."""
 
-    Attributes:
-        result: of the replay, programs run once.
-        speedup_vs_serial: makespan of serial over its makespan.
-        how_wrong: the model error on measured co-runs of this kind, or the reason why it is unknown.
-        rests_on_order: whether the speedup rests on an order between streams that was not recorded.
-        restarted: of the replay in which programs restart; None where it was not asked for, or one starved.
-        notes: what a reader should know of both.
-        gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan that it saves over serial; None
-            where placements were not kept.
-    """
-
-    result: Result
-    speedup_vs_serial: float
-    how_wrong: HowWrong
-    rests_on_order: bool = False
+    result: Result  # of the replay, programs run once
+    speedup_vs_serial: float  # makespan of serial over its makespan
+    how_wrong: HowWrong  # the model error on measured co-runs of this kind, or the reason why it is unknown
+    rests_on_order: bool = False  # whether the speedup rests on an order between streams that was not recorded
+    # of the replay in which programs restart; None where it was not asked for, or one starved
     restarted: Result | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader should know of both
+    # what each of `gpusim.results.gains.PARTS` contributes to the makespan that it saves over serial; None where
+    # placements were not kept
     gain_us: Mapping[str, float] | None = None
 
     @property

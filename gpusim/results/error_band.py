@@ -4,8 +4,7 @@
 GPU, each GPU of the recordings, each kind of experiment and each class of call lengths, with the identity of the model.
 A replay gets such an error only if a comparable case was measured. The GPU was shared in the same way, the kernels have
 counters of the same recording GPU, and their lengths and bounding resources were measured. Whole programs of many
-kernels have separate errors.
-`python experiments/h200_validation/run.py --bands` writes the file.
+kernels have separate errors. `python experiments/h200_validation/run.py --bands` writes the file.
 """
 
 from __future__ import annotations
@@ -140,12 +139,7 @@ class Calls:
 
 
 def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], gpu: GPU) -> Calls:
-    """Size and kinds of some calls.
-
-    Args:
-        calls: the kernels of each, and how often it is made; at least one.
-        gpu: that recorded them.
-    """
+    """Size and kinds of some calls, at least one: the kernels of each, and how often it is made."""
     count, took = 0, dict[str, float]()
     for launches, times in calls:
         count += times
@@ -206,7 +200,6 @@ def was_measured(recorded_on: GPU, gpu: GPU) -> bool:
 
 
 def _validated() -> dict[str, dict[str, dict[str, Any]]]:
-    """Measured errors, by GPU and by the GPU of the recordings."""
     content: dict[str, dict[str, dict[str, Any]]] = json.loads(VALIDATED.read_text(encoding="utf-8"))
     return content
 
@@ -215,14 +208,7 @@ def _validated() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None = None) -> HowWrong:
-    """The error that was measured of replays like this one; else, in a few words, why there is none.
-
-    Args:
-        result: of a replay.
-        trace: what was replayed.
-        gpu: where.
-        recorded_on: the GPU of the recording, where it is not the one that the trace names.
-    """
+    """The error that was measured of replays like this one; else, in a few words, why there is none."""
     if "refuted" in result.limits:
         return HowWrong(None, REFUTED)
     source, never = _source(trace, gpu, recorded_on)
@@ -302,9 +288,7 @@ def streams_at_once(result: Result) -> int:
 def streams_on_an_sm(result: Result, owners: Mapping[str, str] = MappingProxyType({})) -> int:
     """The most streams that had blocks on one SM at once; 1 where those were handovers (`HANDOVER`).
 
-    Args:
-        result: with placements.
-        owners: of streams; those of one owner count as one.
+    Streams of one owner count as one.
     """
     by_sm: dict[int, list[_Span]] = {}
     for row, (sms, _, starts, ends) in result.placements.launches:

@@ -52,12 +52,7 @@ class SMTime:
 def gain_us(serial: SMTime | None, policy: SMTime | None) -> dict[str, float] | None:
     """Return the contribution of each of `PARTS` to the makespan that a policy saves over serial, us (below 0: lost).
 
-    Args:
-        serial: `sm_time` of the trace under serial.
-        policy: of the same trace on the same GPU under the policy, streams run once.
-
-    Returns:
-        The contributions, which add up to the difference of the makespans; None where either is not known.
+    They add up to the difference of the makespans. None where either is not known.
     """
     if serial is None or policy is None:
         return None

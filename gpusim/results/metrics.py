@@ -29,9 +29,6 @@ SHARING = ("stp", "antt", "fairness")
 def metrics(result: Replayed) -> dict[str, float | None]:
     """All figures of one replay.
 
-    Args:
-        result: of `gpusim.replay`.
-
     Returns:
         makespan_us; ``utilisation[USE]`` for each of `gpusim.results.runs.USES`, as `utilisation`; for each program
         with arrivals ``latency_p50_us[PROGRAM]``, ``latency_p95_us[PROGRAM]`` and ``latency_p99_us[PROGRAM]``, as
@@ -59,21 +56,15 @@ def metrics(result: Replayed) -> dict[str, float | None]:
 
 
 def normalised_progress(result: Replayed) -> dict[str, float]:
-    """Return for each restarting program its passes times its isolated makespan, over the elapsed time.
-
-    Args:
-        result: of a replay with ``restart``.
-    """
+    """Return for each restarting program its passes times its isolated makespan, over the elapsed time."""
     assert result.passes is not None, "programs that ran once"
     return {run.program: result.passes[run.program] * run.solo_us / result.makespan_us for run in result.program_runs}
 
 
 def sharing(progress: Mapping[str, float]) -> dict[str, float]:
-    """STP, ANTT and fairness (`SHARING`) of programs that all keep running.
+    """STP, ANTT and fairness (`SHARING`) of programs that all keep running, by the normalised progress of each.
 
-    Args:
-        progress: of each, normalised: 1 is as if it had the GPU to itself; at least one above 0. One of 0 makes ANTT
-            infinite and fairness 0.
+    1 is as if it had the GPU to itself, and at least one is above 0. One of 0 makes ANTT infinite and fairness 0.
     """
     shares = list(progress.values())
     return {
@@ -114,13 +105,10 @@ def utilisation(result: Replayed) -> dict[str, float | None]:
 def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float]]:
     """Time from release to end of every request, ascending, for each program with arrivals.
 
-    A program counts as one with arrivals when it has several requests, or one that is released after 0. A request
-    of a loop is released when the one before it ends; it has ended when all streams of the program have ended it.
-    Programs that restart have no arrivals.
-
-    Args:
-        result: of a replay.
-        warm_up: share of each program's requests, the first, that are left out: they met an empty GPU.
+    A program counts as one with arrivals when it has several requests, or one that is released after 0. A request of a
+    loop is released when the one before it ends; it has ended when all streams of the program have ended it. Programs
+    that restart have no arrivals. ``warm_up`` is the share of each program's requests, the first, that are left out:
+    they met an empty GPU.
     """
     if result.passes is not None:
         return {}
@@ -143,10 +131,5 @@ def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float
 
 
 def percentile(ascending: Sequence[float], percent: float) -> float:
-    """The smallest of some values that at least ``percent`` of them do not exceed (nearest rank).
-
-    Args:
-        ascending: at least one value, in ascending order.
-        percent: above 0 and at most 100.
-    """
+    """The smallest of some ascending values that at least ``percent`` of them do not exceed (nearest rank)."""
     return ascending[max(0, ceil(len(ascending) * percent / 100.0) - 1)]

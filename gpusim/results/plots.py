@@ -116,7 +116,7 @@ def streams_over_time(result: Result, axes: Axes) -> None:
     """
     axis = _time_axis(result)
     position = {run.stream: i for i, run in enumerate(result.stream_runs)}
-    runs, others = grouped(result.kernel_runs, lambda run: run.stream), _without_kernels(result)
+    runs, others = grouped(result.kernel_runs, lambda run: run.stream), without_kernels(result)
     for stream, row in position.items():
         colour = stream_colour(row, len(position))
         waits = [(run.ready_us, run.start_us) for run in runs.get(stream, ())]
@@ -138,7 +138,7 @@ def streams_over_time(result: Result, axes: Axes) -> None:
     _show_time(axes, axis)
 
 
-def _without_kernels(result: Result) -> list[OperationRun]:
+def without_kernels(result: Result) -> list[OperationRun]:
     """The operations that launch no kernels, such as copies, from when they could start."""
     launched = {(run.stream, run.operation, run.request) for run in result.kernel_runs}
     return [op for op in result.operation_runs if (op.stream, op.operation, op.request) not in launched]

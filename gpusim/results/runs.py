@@ -32,40 +32,24 @@ LIMITS = (  # to which a policy can hold a kernel
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """One kernel launch as replayed; times in us from the start of the replay.
+    """One kernel launch as replayed; times in us from the start of the replay."""
 
-    Attributes:
-        stream: the stream of its operation.
-        operation: id of its operation.
-        request: which arrival of the stream it belongs to, from 0.
-        kernel: name.
-        index: position among the launches of its operation.
-        blocks: thread blocks that ran.
-        ready_us: time when all its dependencies had ended.
-        start_us: its first block was placed.
-        dispatched_us: its last block was placed.
-        end_us: its last block ended.
-        solo_us: isolated time on the whole GPU, launch latency included.
-        bound_by: resource that bound its progress most of the time: issue, alu, fma, tensor, lsu, l1, latency,
-            l2 or dram; unknown where its recording lacks the counters that would tell.
-        waited_us: time from ready to start beyond the launch latency.
-        sharing_us: end - ready - waited - solo: interference on SMs and memory (negative: gained).
-    """
-
-    stream: str
-    operation: str
-    request: int
-    kernel: str
-    index: int
-    blocks: int
-    ready_us: float
-    start_us: float
-    dispatched_us: float
-    end_us: float
-    solo_us: float
+    stream: str  # the stream of its operation
+    operation: str  # id of its operation
+    request: int  # which arrival of the stream it belongs to, from 0
+    kernel: str  # name
+    index: int  # position among the launches of its operation
+    blocks: int  # thread blocks that ran
+    ready_us: float  # time when all its dependencies had ended
+    start_us: float  # its first block was placed
+    dispatched_us: float  # its last block was placed
+    end_us: float  # its last block ended
+    solo_us: float  # isolated time on the whole GPU, launch latency included
+    # resource that bound its progress most of the time: issue, alu, fma, tensor, lsu, l1, latency, l2 or dram;
+    # unknown where its recording lacks the counters that would tell
     bound_by: str
-    waited_us: float
-    sharing_us: float
+    waited_us: float  # time from ready to start beyond the launch latency
+    sharing_us: float  # end - ready - waited - solo: interference on SMs and memory (negative: gained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +82,14 @@ class RequestRun:
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
-    """One stream as replayed.
+    """One stream as replayed."""
 
-    Attributes:
-        stream: its name.
-        priority: of the trace.
-        release_us: its first request was released.
-        start_us: its first block was placed, or its first copy or host work began; its release, where it has none.
-        end_us: its last operation ended; where streams restart, for the first time.
-        solo_us: its makespan alone on the whole GPU, from release to end, once.
-    """
-
-    stream: str
-    priority: int
-    release_us: float
-    start_us: float
-    end_us: float
-    solo_us: float
+    stream: str  # its name
+    priority: int  # of the trace
+    release_us: float  # its first request was released
+    start_us: float  # its first block was placed, or its first copy or host work began; its release, where it has none
+    end_us: float  # its last operation ended; where streams restart, for the first time
+    solo_us: float  # its makespan alone on the whole GPU, from release to end, once
 
     @property
     def slowdown(self) -> float:
@@ -124,25 +99,15 @@ class StreamRun:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRun:
-    """One program as replayed; times as of `StreamRun`.
+    """One program as replayed; times as of `StreamRun`."""
 
-    Attributes:
-        program: its name.
-        streams: names of its streams.
-        priority: of its streams; None where they differ.
-        release_us: its first request was released.
-        start_us: the first of its streams started.
-        end_us: the last of its streams ended; where programs restart, for the first time.
-        solo_us: its makespan alone on the whole GPU, its streams beside one another, from release to end, once.
-    """
-
-    program: str
-    streams: tuple[str, ...]
-    priority: int | None
-    release_us: float
-    start_us: float
-    end_us: float
-    solo_us: float
+    program: str  # its name
+    streams: tuple[str, ...]  # names of its streams
+    priority: int | None  # of its streams; None where they differ
+    release_us: float  # its first request was released
+    start_us: float  # the first of its streams started
+    end_us: float  # the last of its streams ended; where programs restart, for the first time
+    solo_us: float  # its makespan alone on the whole GPU, its streams beside one another, from release to end, once
 
     @staticmethod
     def of(streams: Sequence[StreamRun], name: str, priority: int | None, solo_us: float) -> ProgramRun:
@@ -184,12 +149,7 @@ class Placements:
     """
 
     def __init__(self, spans: Iterable[tuple[int, Spans]], from_us: Mapping[int, float] | None = None) -> None:
-        """Takes for each launch its row among the kernels, and where its blocks ran.
-
-        Args:
-            spans: rows and columns.
-            from_us: of rows whose columns have times from the start of the launch, that start.
-        """
+        """Take the row and columns of each launch; times of rows in ``from_us`` count from that start of the launch."""
         self._spans = tuple(spans)
         self._from_us = from_us or {}
 
@@ -239,22 +199,14 @@ def later(times: array[float], by_us: float) -> array[float]:
 
 @dataclass(frozen=True)
 class Usage:
-    """Use of every SM over time.
+    """Use of every SM over time."""
 
-    Attributes:
-        bin_us: width of a bin.
-        sms: how many there are.
-        bins: how many there are.
-        flat: use by bin, SM and use (`USES`), in this order; more bins than count may follow.
-        scale: for each use the factor that makes a share of a number in ``flat``.
-        unknown: those of `USES` that some kernel's recording lacks the counters for: their shares mean nothing.
-    """
-
-    bin_us: float
-    sms: int
-    bins: int
-    flat: array[float]
-    scale: tuple[float, ...]
+    bin_us: float  # width of a bin
+    sms: int  # how many there are
+    bins: int  # how many there are
+    flat: array[float]  # use by bin, SM and use (`USES`), in this order; more bins than count may follow
+    scale: tuple[float, ...]  # for each use the factor that makes a share of a number in ``flat``
+    # those of `USES` that some kernel's recording lacks the counters for: their shares mean nothing
     unknown: frozenset[str] = frozenset()
 
     @property
@@ -304,8 +256,8 @@ class Usage:
         return [fsum(self.flat[use::uses]) * self.scale[use] for use in range(uses)]
 
 
+# Content of one SM: since when (us), and for each resident kernel its row among the kernels and its blocks.
 Contents = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
-"""Content of one SM: since when (us), and for each resident kernel its row among the kernels and its blocks."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -370,6 +322,5 @@ class Replayed:
         return titles
 
     def __repr__(self) -> str:
-        """Return the trace, policy and makespan, without the rows."""
         name = type(self).__name__
         return f"{name}(trace={self.trace!r}, policy={self.policy!r}, makespan_us={self.makespan_us:.1f})"

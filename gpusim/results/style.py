@@ -124,11 +124,7 @@ def new_figure(height: float) -> Iterator[Figure]:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure in the format that the file's ending says, with nothing in it that differs from run to run.
-
-    Raises:
-        InputError: another ending than those of `FORMATS`, or the file cannot be written.
-    """
+    """Writes a figure in the format that the file's ending says, with nothing in it that differs from run to run."""
     import matplotlib
 
     ending = picture_format(path)
@@ -137,11 +133,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def picture_format(path: str | Path) -> str:
-    """Which of `FORMATS` the ending of a file says.
-
-    Raises:
-        InputError: none of them.
-    """
+    """Which of `FORMATS` the ending of a file says."""
     ending = Path(path).suffix.removeprefix(".").lower()
     if ending not in FORMATS:
         raise InputError(Path(path), "picture", "cannot be drawn to", f"a file that ends in .{', .'.join(FORMATS)}")

@@ -135,6 +135,5 @@ def _name(entry: Entry) -> str:
 
 
 def _quoted(entry: Entry) -> str:
-    """The name of a policy; of a user's own without the folders of its file."""
     name = entry.result.policy
     return f"`{name.rpartition('/')[2] if '.py:' in name else name}`"

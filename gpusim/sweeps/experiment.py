@@ -27,11 +27,12 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, one_line, quote
 from gpusim.common.files import is_file, read_toml
 from gpusim.common.fingerprint import module_spec
+from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.hardware.what_if import QUANTITIES, amount
 from gpusim.policies.registry import Code, code_of, policy_from, split_file
@@ -46,16 +47,14 @@ Item = TypeVar("Item")
 MAX_COMBINATIONS = 10**5  # of the values of one table
 
 
-class _ExperimentFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
+class _ExperimentFile(Strict):
     traces: Annotated[list[Text], Field(min_length=1)]
     workload: WorkloadKind = "trace"
     restart: bool = False
-    gpus: list[Text] = []
+    gpus: list[Text] = Field(default_factory=list)
     policies: Annotated[list[Any], Field(min_length=1)]
-    parameters: Any = []
-    seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
+    parameters: Any = Field(default_factory=list)
+    seeds: Annotated[list[Seed], Field(min_length=1, default_factory=lambda: [0])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,8 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
             raise InputError(None, f"traces[{n}]", f"{quote(pattern)} matches no file", "traces, relative to this file")
         for path in matched:
             if not any(path.samefile(other) for other in found.values()):
-                found[_name(folder, path)] = path
+                name = path.relative_to(folder) if path.is_relative_to(folder) else path
+                found[name.as_posix()] = path
     stems = [path.name.removesuffix(".gz").removesuffix(".json") for path in found.values()]
     return tuple(
         Source(one_line(stem if stems.count(stem) == 1 else name), path)
@@ -154,7 +154,6 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
-    """Return the files that match a name or pattern, sorted."""
     path = folder / pattern
     try:
         if is_file(path):
@@ -163,10 +162,6 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
         return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
     except (ValueError, OSError, IndexError):  # nothing that a file can be called
         return []
-
-
-def _name(folder: Path, path: Path) -> str:
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
 
 
 def _gpus(folder: Path, names: Sequence[str]) -> tuple[GPU, ...]:

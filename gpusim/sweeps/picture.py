@@ -51,9 +51,6 @@ def draw(swept: Swept, path: str | Path) -> None:
     workloads and seeds) against the relative quantity, with one line per policy and GPU. Any other experiment has one
     row per policy: STP and fairness where programs restart, else speedup and the largest slowdown. Each point is a dot.
     The mean has its 95 % interval, and is filled where the policy is Pareto-optimal.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     save_figure(_lines(swept) if swept.experiment.varied else _merits(swept), path)
 

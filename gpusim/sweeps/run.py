@@ -75,11 +75,7 @@ def label_names(experiment: Experiment) -> tuple[str, ...]:
 
 
 def points(experiment: Experiment) -> tuple[Point, ...]:
-    """All points of an experiment in the order of its table, each once.
-
-    Raises:
-        InputError: there are none, or more than `MAX_POINTS`.
-    """
+    """All points of an experiment in the order of its table, each once."""
     found: dict[tuple[tuple[Label, ...], str], Point] = {}
     for point in (point for source in experiment.sources for point in _points_of(experiment, source)):
         found[point.labels, point.identity] = point
@@ -163,7 +159,6 @@ def _try_policies(experiment: Experiment) -> None:
 
 
 def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[TableRow]:
-    """The rows of all points that are known, in their order."""
     for point in wanted:
         if point.task is None:
             yield point.labels, point.identity, failed(point.error)

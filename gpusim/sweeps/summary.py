@@ -135,7 +135,6 @@ def mean_and_interval(sample: Sequence[float]) -> tuple[float, float | None]:
 
 
 def _of_policy(row: SweptRow) -> tuple[Label, ...]:
-    """All labels of a point but the policy."""
     return tuple(label for name, label in row.labels.items() if name != "policy")
 
 
@@ -182,9 +181,8 @@ def mean(of: Sequence[SweptRow], name: str) -> float:
 def merits(of: Sequence[SweptRow], restart: bool) -> tuple[float, float]:
     """Return two merits of a policy, larger is better: throughput, and fairness to the slowest stream.
 
-    Returns:
-        Mean STP and mean fairness; of streams that run once, mean speedup (geometric), and the mean of the largest
-        slowdown below 0.
+    They are mean STP and mean fairness; of streams that run once, mean speedup (geometric), and the mean of the largest
+    slowdown below 0.
     """
     if restart:
         return mean(of, "stp"), mean(of, "fairness")

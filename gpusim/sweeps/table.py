@@ -39,11 +39,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 class Table:
-    """A table in a file, ``.csv`` or ``.parquet``, with columns of labels that say which point a row is of.
-
-    Raises:
-        InputError: another kind of file, or Parquet without what writes it.
-    """
+    """A table in a file, ``.csv`` or ``.parquet``, with columns of labels that say which point a row is of."""
 
     def __init__(self, path: Path, labels: Sequence[str]) -> None:
         suffix = path.suffix.lower()
@@ -61,11 +57,7 @@ class Table:
             raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'")
 
     def held(self) -> list[KnownRow]:
-        """Complete rows of earlier runs in the file.
-
-        Raises:
-            InputError: the file is there and is no table of a sweep, or no longer as a sweep wrote it.
-        """
+        """Complete rows of earlier runs in the file."""
         rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
         return rows + (_rows(self._journal, "line", 2, read_rows(self._journal), str) if self._journal.exists() else [])
 
@@ -77,11 +69,7 @@ class Table:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the file against other sweeps within the block, where the system supports it.
-
-        Raises:
-            InputError: another sweep holds the lock.
-        """
+        """Lock the file against other sweeps within the block, where the system supports it."""
         lock = self._file.with_name(f".{self._file.name}.lock")
         descriptor = _lock(lock, self.path)
         try:
@@ -93,11 +81,7 @@ class Table:
 
     @contextmanager
     def appending(self, rows: Iterable[TableRow]) -> Iterator[Callable[[TableRow], None]]:
-        """Start the table with known rows, then append others. Each appended row survives the death of this process.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Start the table with known rows, then append others. Each appended row survives the death of this process."""
         self._write_csv(self._journal, rows)
         with _appended(self._journal):
             file = self._journal.open("ab", buffering=0)
@@ -112,11 +96,7 @@ class Table:
             yield append
 
     def finish(self, rows: Iterable[TableRow]) -> None:
-        """Write the whole table in its order.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Write the whole table in its order."""
         if self._parquet:
             with atomic_write(self._file, "wb") as file:
                 file.write(_parquet(self.columns, map(self._cells, rows)))
@@ -211,11 +191,7 @@ def _checksum(cells: Mapping[str, Label]) -> str:
 
 
 def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """Return the complete rows of a CSV table.
-
-    Raises:
-        InputError: it cannot be read, or is no table of a sweep.
-    """
+    """Return the complete rows of a CSV table."""
     data = read_bytes(path)
     whole = data[: data.rfind(b"\n") + 1]
     try:

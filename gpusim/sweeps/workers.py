@@ -21,9 +21,7 @@ from gpusim.common.cores import LocalPool
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import tracked
 
-Executors = Callable[[], Executor]
-"""Starts an executor; called again where the one before has broken."""
-
+Executors = Callable[[], Executor]  # starts an executor; called again where the one before has broken
 AHEAD = 2  # tasks a worker that are handed out before they are needed
 CONNECT_S = 30  # that the scheduler of a cluster may take to answer
 WORKERS_S = 30  # that a cluster may be without workers
@@ -155,9 +153,7 @@ def _started(executors: Executors) -> Iterator[Executor]:
 def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, int]:
     """Processes of this machine, and how many tasks they can have at a time.
 
-    Args:
-        jobs: how many processes.
-        tasks_per_process: after so many tasks another process takes its place; None: never.
+    After ``tasks_per_process`` tasks another process takes the place of one; None: never.
     """
     return partial(LocalPool, jobs, tasks_per_process), AHEAD * jobs
 
@@ -177,11 +173,7 @@ class _ClusterExecutor(Executor):
         self._asked: dict[Future[Any], Any] = {}  # dask's future of each answer that is not there yet
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As of any executor.
-
-        Raises:
-            InputError: the scheduler is gone.
-        """
+        """As of any executor."""
         if self._client.status != "running":
             expected = "a scheduler that stays; what is done is kept, run it again to go on"
             raise InputError(None, "--cluster", f"{self._address} is gone", expected)
@@ -201,11 +193,7 @@ class _ClusterExecutor(Executor):
         del self._asked[answer]
 
     def require_workers(self) -> None:
-        """Wait for a worker.
-
-        Raises:
-            InputError: there is none.
-        """
+        """Wait for a worker; there has to be one."""
         try:
             self._client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError:
@@ -222,11 +210,7 @@ class _ClusterExecutor(Executor):
 
 @contextmanager
 def cluster(address: str) -> Iterator[tuple[Executors, int]]:
-    """A dask cluster by its scheduler's address: executors, and how many tasks its workers can have at a time.
-
-    Raises:
-        InputError: dask.distributed is not installed, the scheduler does not answer, or there are no workers.
-    """
+    """A dask cluster by its scheduler's address: executors, and how many tasks its workers can have at a time."""
     try:
         from distributed import Client
     except ImportError:
@@ -235,7 +219,9 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
     if not ADDRESS.fullmatch(address):
         raise InputError(None, "--cluster", f"{quote(address)} is no address", EXPECTED_ADDRESS)
     connect: Any = Client
-    _hush("distributed")  # what goes wrong is told in one line of ours
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] == "distributed":  # what goes wrong is told in one line of ours
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         client = connect(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -245,10 +231,3 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
         _ClusterExecutor(client, address).require_workers()
         threads = sum(client.nthreads().values())
         yield lambda: _ClusterExecutor(client, address), AHEAD * threads
-
-
-def _hush(package: str) -> None:
-    """Silence all loggers of a package."""
-    for name in [package, *logging.root.manager.loggerDict]:
-        if name.partition(".")[0] == package:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)

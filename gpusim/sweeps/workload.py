@@ -16,15 +16,10 @@ WorkloadKind = Literal["trace", "stream-pairs", "operation-pairs"]
 
 
 def workloads(trace: Trace, kind: WorkloadKind) -> list[tuple[str, ...]]:
-    """The workloads of a kind in a trace.
+    """The workloads of a kind in a trace, as `workload` takes them: no names, two streams or the ids of two operations.
 
-    Args:
-        trace: what was recorded.
-        kind: ``trace``: all of it; ``stream-pairs``: every two streams; ``operation-pairs``: every two kernels or
-            convolutions of different streams that do not depend on each other, however indirectly.
-
-    Returns:
-        The names that `workload` takes: none, two streams or the ids of two operations.
+    The operations are every two kernels or convolutions of different streams that do not depend on each other, however
+    indirectly.
     """
     if kind == "trace":
         return [()]

@@ -14,13 +14,7 @@ from gpusim.trace.programs import Program, program_faults, with_settings
 
 
 def faults(streams: Sequence[Stream], programs: Sequence[Program], version: int) -> Iterator[InputError]:
-    """Return the faults of a trace as a whole; those of a later kind only if there are none of an earlier one.
-
-    Args:
-        streams: of the trace.
-        programs: that it names.
-        version: of its format.
-    """
+    """Return the faults of a trace as a whole; those of a later kind only if there are none of an earlier one."""
     for of_a_kind in _by_kind(streams, programs, version):
         sound = True
         for found in of_a_kind:

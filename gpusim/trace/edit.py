@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.trace.faults import trace_error
+from gpusim.common.errors import InputError, expected_one_of, quote, the_first
+from gpusim.trace.fields import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
 from gpusim.trace.programs import Program
@@ -37,9 +37,6 @@ def select(
         operations: ids or patterns of the operations that stay; all where empty.
         algorithms: names or patterns; a convolution that has one selects it, the first of them that it has.
         programs: names or patterns of the programs whose streams stay; all where empty.
-
-    Raises:
-        InputError: a name or pattern that nothing has.
     """
     _require_known(streams, [stream.name for stream in trace.streams], "--stream")
     _require_known(operations, [operation.id for operation in trace.operations()], "--operation")
@@ -71,17 +68,10 @@ def select(
 
 
 def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
-    """Traces side by side: all their streams start together.
+    """Traces of one GPU side by side: all their streams start together.
 
-    Each is one program of its name, unless it names its programs itself.
-
-    Args:
-        traces: recorded on one GPU.
-        names: of each, put before its streams and ids where two traces share any.
-        name: of the whole.
-
-    Raises:
-        InputError: traces of several GPUs.
+    Each is one program of its name, unless it names its programs itself. Names are put before the streams and ids where
+    two traces share any.
     """
     devices = sorted({trace.device for trace in traces})
     if len(devices) > 1:
@@ -111,15 +101,9 @@ def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
 
 
 def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], option: str) -> Trace:
-    """A trace with other settings of some of its programs.
+    """A trace with other settings of some programs: by name, the ``priority`` or ``arrivals`` of all its streams.
 
-    Args:
-        trace: the trace.
-        settings: by the name of a program, ``priority`` or ``arrivals`` of all its streams.
-        option: what gave them, for messages.
-
-    Raises:
-        InputError: a program that the trace does not have, or settings that it cannot have.
+    ``option`` is what gave them, for messages.
     """
     program_of = {stream: program.name for program in trace.programs for stream in program.streams}
     for name in settings:
@@ -153,9 +137,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _require_known(patterns: Sequence[str], names: Sequence[str], option: str) -> None:
     for pattern in patterns:
         if not any(_matches(name, [pattern]) for name in names):
-            different = list(dict.fromkeys(names))
-            more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-            some = ", ".join(different[:SHOWN]) + more or "none: the trace has no such thing"
+            some = the_first(dict.fromkeys(names), SHOWN) or "none: the trace has no such thing"
             raise InputError(None, option, f"{quote(pattern)} matches nothing", f"a name or pattern among {some}")
 
 
@@ -223,13 +205,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _programs_of_all(traces: Sequence[Trace], names: Sequence[str], apart: bool) -> tuple[Program, ...]:
-    """The programs of traces side by side.
-
-    Args:
-        traces: the traces.
-        names: of each, all different.
-        apart: whether the name of a trace stands before its streams.
-    """
+    """The programs of traces side by side, whose names all differ and, if ``apart``, stand before their streams."""
     every = [(name, one) for trace, name in zip(traces, names, strict=True) for one in _programs(trace, name)]
     count = Counter(program.name for _, program in every)
     found = []

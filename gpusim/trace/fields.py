@@ -1,20 +1,16 @@
-"""Fields of a trace: units, descriptions and limits, and the strict models that hold them."""
+"""Fields of a trace: units, descriptions, limits and patterns, the strict models that hold them, and their faults."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
+from pydantic_core import ErrorDetails
 
+from gpusim.common import errors, strict
 from gpusim.common.errors import InputError
-from gpusim.trace.faults import trace_error
 
 # Limits of a trace; `gpusim schema trace` gives the limit of every number with its unit.
 LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
@@ -28,6 +24,7 @@ MAX_CLUSTER_BLOCKS = 16  # of a thread block cluster: more than 8 need a kernel 
 MAX_TRAFFIC_BYTES = 10**15
 MAX_FLOP = 1e18  # of a launch: a thousand seconds of a petaFLOP/s
 MAX_CYCLES = 1e12
+MAX_CLOCK_MHZ = 1e4
 MAX_REQUESTS = 10**6
 LEAST_RATE_PER_S = 1e-3  # of requests: a mean gap of MAX_DURATION_US
 MAX_STREAMS = 4096  # 32 times the kernels that run at once on any GPU
@@ -40,6 +37,14 @@ MAX_SCALING_POINTS = 2  # times on other numbers of SMs: what a second of record
 MAX_SCALING_SMS = 4096
 MAX_GPUS = 16  # of one host
 MAX_LAUNCHES = 10**7  # of one replay, every request counted
+ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
+STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
+NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
+_PATTERNS = {
+    STREAM_PATTERN: "main, internal0, internal1, …",
+    ID_PATTERN: "letters, digits, _ . / - :",
+    NAME_PATTERN: "letters, digits, _ . / -",
+}
 
 
 def measured(unit: str, description: str | None = None, **limits: Any) -> Any:
@@ -57,12 +62,20 @@ def fault(problem: str, expected: str, place: str = "") -> InputError:
     return InputError(None, place, problem, expected)
 
 
-def require_printable(text: str, allowed: str = "") -> str:
-    """Return a text without control characters other than the allowed ones.
+def trace_error(error: ValidationError, of: type[BaseModel], path: str | os.PathLike[str] | None = None) -> InputError:
+    """The first fault that pydantic found in a trace, or a part of one that is to be an ``of``, as an InputError."""
+    return told(errors.first_problem(error), of, None if path is None else Path(path))
 
-    Raises:
-        InputError: it has others.
-    """
+
+def told(
+    error: ErrorDetails, of: type[BaseModel], path: Path | None = None, within: tuple[int | str, ...] = ()
+) -> InputError:
+    """A fault that pydantic found in an ``of``, or in the part of one that ``within`` locates."""
+    return errors.told(error, of, path, within, _PATTERNS)
+
+
+def require_printable(text: str, allowed: str = "") -> str:
+    """Return a text without control characters other than the allowed ones."""
     if not text.isprintable():
         strange = [character for character in text if not (character.isprintable() or character in allowed)]
         if strange:
@@ -99,10 +112,8 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-class Strict(BaseModel, metaclass=_FromPython):
-    """Strict types, no unknown fields, no NaN or infinity, immutable."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+class Strict(strict.Strict, metaclass=_FromPython):
+    """A part of a trace."""
 
 
 class Recurring(Strict):

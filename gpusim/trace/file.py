@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
 from gpusim.common.files import path_of, read_bytes
-from gpusim.trace.faults import trace_error
-from gpusim.trace.fields import PartsRead
+from gpusim.trace.fields import PartsRead, trace_error
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import MAX_KEYS, Walk, parse_json, refuse_repeated, text_of
@@ -45,11 +42,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 def sample(name: str) -> Path:
-    """The file of one of `SAMPLES`.
-
-    Raises:
-        InputError: there is no such sample.
-    """
+    """The file of one of `SAMPLES`."""
     if name not in SAMPLES:
         raise InputError(None, f"{SAMPLE}{name}", "is no sample", expected_one_of(SAMPLES, name))
     return sample_folder() / f"{name}.json.gz"
@@ -63,11 +56,7 @@ def sample_folder() -> Path:
 
 
 def trace_of(given: Trace | str | os.PathLike[str]) -> Trace:
-    """Return a trace that is given as an object or as the path of its file.
-
-    Raises:
-        InputError: the argument is neither, or the file is wrong.
-    """
+    """Return a trace that is given as an object or as the path of its file."""
     if isinstance(given, Trace):
         return given
     if isinstance(given, str | os.PathLike):
@@ -76,11 +65,7 @@ def trace_of(given: Trace | str | os.PathLike[str]) -> Trace:
 
 
 def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trace:
-    """Read a trace from the bytes of a file, plain or gzip; `path` names the file in errors.
-
-    Raises:
-        InputError: as `load_trace`.
-    """
+    """Read a trace from the bytes of a file, plain or gzip; `path` names the file in errors."""
     source = None if path is None else Path(path)
     text = text_of(data, source)
     del data  # as large as the text
@@ -160,11 +145,7 @@ class _Reading:
 
 
 def require_content(text: str, source: Path | None) -> None:
-    """Refuse a text that is no JSON, has a key twice in an object (JSON readers drop one silently), or another version.
-
-    Raises:
-        InputError: it is one of these.
-    """
+    """Refuse a text that is no JSON, has a key twice in an object (JSON readers drop one), or another version."""
     outermost: dict[str, Any] = {}
     repeated = False
 

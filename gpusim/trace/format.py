@@ -17,13 +17,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    FailFast,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import FailFast, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from gpusim.common.files import path_of, write_table
 from gpusim.trace.checks import faults
@@ -70,7 +64,6 @@ class Trace(Strict):
     ] = ()
 
     def __repr__(self) -> str:
-        """Return the name, device and size of the trace."""
         count = sum(len(operation.launches()) for operation in self.operations())
         return f"Trace(name={self.name!r}, device={self.device!r}, streams={len(self.streams)}, kernels={count})"
 

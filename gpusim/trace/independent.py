@@ -45,10 +45,6 @@ def waits_across_programs(trace: Trace) -> dict[str, str]:
 def require_independent(trace: Trace, programs_us: Mapping[str, float]) -> None:
     """Refuse a trace whose programs cannot restart independently, as STP requires.
 
-    Args:
-        trace: what was recorded.
-        programs_us: isolated makespan of each program, us.
-
     Raises:
         InputError: a program that waits for another, has arrivals, or takes no time, or so little that it would
             restart over `MAX_REQUESTS` times while the others take a turn.

@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from math import fsum
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 
-from gpusim.trace.faults import STREAM_PATTERN
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
     MAX_BLOCK_LENGTHS,
     MAX_BLOCKS,
     MAX_BLOCKS_PER_US,
+    MAX_CLOCK_MHZ,
     MAX_CLUSTER_BLOCKS,
     MAX_CYCLES,
     MAX_DURATION_US,
@@ -25,6 +21,7 @@ from gpusim.trace.fields import (
     MAX_SCALING_POINTS,
     MAX_SCALING_SMS,
     MAX_TRAFFIC_BYTES,
+    STREAM_PATTERN,
     ActiveCycles,
     Cycles,
     Passing,
@@ -107,6 +104,12 @@ class Mix(Strict):
     active_cycles_min: Annotated[ActiveCycles, described("active cycles of the SM that had fewest")] = None
     active_cycles_avg: Annotated[ActiveCycles, described("active cycles, mean over the SMs")] = None
     active_cycles_max: Annotated[ActiveCycles, described("active cycles of the SM that had most")] = None
+    clock_mhz: Annotated[
+        float | None,
+        measured(
+            "MHz", "clock of the SMs over the recorded duration, from cycles; absent: unknown", gt=0, le=MAX_CLOCK_MHZ
+        ),
+    ] = None
     shared_memory_config_bytes: Annotated[
         int | None, measured("bytes/SM", "shared memory the driver configured (the carve-out)", ge=0, le=2**24)
     ] = None

@@ -26,11 +26,7 @@ STREAM = "main"  # of rows that name neither a stream nor a program
 
 
 def template(device: str) -> Trace:
-    """Return a trace of two streams that replays as it is. It has every required field, for editing.
-
-    Args:
-        device: name of the GPU of the recording.
-    """
+    """Return a trace, of a GPU by name, that replays as it is: two streams with every required field, for editing."""
     first = _kernel("first", "gemm", blocks=528, threads=256, registers=128, shared_bytes=32768, duration_us=120.0)
     second = _kernel("second", "copy", blocks=1056, threads=128, registers=32, shared_bytes=0, duration_us=80.0)
     notes = "A template: replace its kernels by your own. Durations are those of each isolated kernel on the whole GPU."
@@ -47,9 +43,6 @@ def from_table(path: str | Path, device: str) -> Trace:
             whole GPU in microseconds, the stream that it runs on, and the program of that stream. A row
             without a stream belongs to the stream that is named after its program.
         device: name of the GPU that the durations are of.
-
-    Raises:
-        InputError: with the line of the file, where a column or a value is missing or wrong.
     """
     streams: dict[str, list[Operation]] = {}
     program_of: dict[str, str] = {}

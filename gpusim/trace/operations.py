@@ -20,8 +20,8 @@ from pydantic import (
 
 from gpusim.hardware.gpu import GPU
 from gpusim.hardware.host_costs import HostService
-from gpusim.trace.faults import ID_PATTERN, NAME_PATTERN
 from gpusim.trace.fields import (
+    ID_PATTERN,
     LEAST_RATE_PER_S,
     MAX_ALGORITHM_NAME,
     MAX_ALTERNATIVES,
@@ -33,6 +33,7 @@ from gpusim.trace.fields import (
     MAX_REQUESTS,
     MAX_STREAMS,
     MAX_TRAFFIC_BYTES,
+    NAME_PATTERN,
     Duration,
     Passing,
     Recurring,

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 from pydantic import FailFast, Field, WrapValidator
 
 from gpusim.common.errors import InputError, expected_one_of
-from gpusim.trace.faults import NAME_PATTERN
-from gpusim.trace.fields import MAX_STREAMS, Strict, described, fault
+from gpusim.trace.fields import MAX_STREAMS, NAME_PATTERN, Strict, described, fault
 from gpusim.trace.operations import Arrivals, Collective, Stream
 
 
@@ -45,14 +44,9 @@ class Program(Strict):
 def programs_of(streams: Sequence[Stream], given: Sequence[Program]) -> tuple[Program, ...]:
     """Return the programs of a trace. Every stream is in exactly one.
 
-    Args:
-        streams: all streams of the trace.
-        given: programs that the trace names; streams that are no longer there are left out of them.
-
-    Returns:
-        The given programs, then for each other stream one of its name. Where none is given: one for all streams that
-        wait for one another, named after the first of them. Priority and arrivals are those of its streams; the
-        priority of streams that differ is None.
+    They are the given programs, without streams that are no longer there, then for each other stream one of its name.
+    Where none is given: one for all streams that wait for one another, named after the first of them. Priority and
+    arrivals are those of its streams; the priority of streams that differ is None.
     """
     by_name = {stream.name: stream for stream in streams}
     groups = [(one.name, [name for name in one.streams if name in by_name]) for one in given]

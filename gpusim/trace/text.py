@@ -37,11 +37,7 @@ def text_of(data: bytes, source: Path | None) -> str:
 
 
 def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    """Parse a JSON text. ``hook`` makes each object from its keys and values.
-
-    Raises:
-        InputError: it is no JSON.
-    """
+    """Parse a JSON text. ``hook`` makes each object from its keys and values."""
     try:
         return json.loads(text, object_pairs_hook=hook)
     except json.JSONDecodeError as error:

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpusim.lab.whole_models import PASSES, ModelCase, ModelPredictor
+from gpusim.lab.validate import Case
+from gpusim.lab.whole_models import PASSES, ModelPredictor
 
 HERE = Path(__file__).resolve().parent
 GPU = "h100-sxm"
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make the shipped traces of a transformer")
     parser.add_argument("--out", type=Path, default=HERE.parents[2] / "traces", help="folder to write to")
     out: Path = parser.parse_args(arguments).out
-    predictor = ModelPredictor(ModelCase(str(HERE / GPU / "models"), GPU))
+    predictor = ModelPredictor(Case(str(HERE / GPU / "models"), GPU))
     for name, what in MODELS.items():
         trace = predictor.profiled(name)
         streams = [

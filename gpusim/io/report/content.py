@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -13,19 +13,18 @@ from pydantic import AfterValidator, Field, ValidationError
 from gpusim import __version__
 from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
+from gpusim.common.strict import Strict
 from gpusim.common.tables import short_name
-from gpusim.hardware.compute_capability import Strict
 from gpusim.hardware.gpu import GPU
 from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
-from gpusim.results.plots import USE_TITLES
+from gpusim.results.plots import USE_TITLES, without_kernels
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, KernelRun, ProgramRun, StreamRun
+from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.results.style import in_words
 from gpusim.results.verdict import verdict
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
 
 FILE = "report.json"  # in the folder that `gpusim replay --out` writes
 MOST_RUNS = 10_000  # kernels, copies and host work of a replay that a page shows
@@ -94,54 +93,34 @@ class Resident(NamedTuple):
 
 
 class Residency(Strict):
-    """Resident blocks of each SM over time.
+    """Resident blocks of each SM over time."""
 
-    Attributes:
-        mixes: what SMs held at one time or another.
-        sms: of each SM, in turns, the time since its last change in ns and the place of the mix that it then held.
-    """
-
-    mixes: list[list[Resident]]
+    mixes: list[list[Resident]]  # what SMs held at one time or another
+    # of each SM, in turns, the time since its last change in ns and the place of the mix that it then held
     sms: list[list[Count]]
 
 
 class PolicyReport(Strict):
-    """One policy.
+    """One policy."""
 
-    Attributes:
-        policy: its name with parameters, as given.
-        title: the same in words.
-        makespan_us, speedup: as in the comparison.
-        speedup_mark: behind the speedup, as `gpusim.results.comparison.Entry.mark`.
-        how_wrong: the model error, or the reason why it is unknown; in percent where it is known.
-        sharing: STP, ANTT and fairness, where streams restart.
-        gain_us: what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial.
-        streams: of each stream.
-        programs: of each program that the page shows.
-        runs, others: in the order of becoming ready.
-        left_out: how many of both are not shown.
-        bin_us: the width of the bins of use.
-        use_percent: of each use that is known, mean over the SMs in each bin, %.
-        residency: None where it was not kept.
-    """
-
-    policy: Text
-    title: Text
-    makespan_us: Time
+    policy: Text  # its name with parameters, as given
+    title: Text  # the same in words
+    makespan_us: Time  # as in the comparison, and the speedup
     speedup: Time
-    speedup_mark: Text = ""
-    how_wrong: Text
+    speedup_mark: Text = ""  # behind the speedup, as `gpusim.results.comparison.Entry.mark`
+    how_wrong: Text  # the model error, or the reason why it is unknown; in percent where it is known
     error_percent: Time | None
-    sharing: dict[Text, Real]
+    sharing: dict[Text, Real]  # STP, ANTT and fairness, where streams restart
+    # what each of `gpusim.results.gains.PARTS` contributes to the makespan saved over serial
     gain_us: dict[Text, Real] | None
-    streams: list[StreamTimes]
-    programs: list[StreamTimes] = Field(default_factory=list)
-    runs: list[Run]
+    streams: list[StreamTimes]  # of each stream
+    programs: list[StreamTimes] = Field(default_factory=list)  # of each program that the page shows
+    runs: list[Run]  # in the order of becoming ready, as the others
     others: list[Other]
-    left_out: Count
-    bin_us: Time
-    use_percent: dict[Text, list[Time]]
-    residency: Residency | None
+    left_out: Count  # how many of both are not shown
+    bin_us: Time  # the width of the bins of use
+    use_percent: dict[Text, list[Time]]  # of each use that is known, mean over the SMs in each bin, %
+    residency: Residency | None  # None where it was not kept
 
 
 class Content(Strict):
@@ -174,12 +153,7 @@ def residents_shown(trace: Trace) -> bool:
 
 
 def content_of(comparison: Comparison, command: str = "") -> Content:
-    """The content of a page; with the resident blocks of each SM where the results have them.
-
-    Args:
-        comparison: what is shown.
-        command: the replay that it is of, for the foot of the page.
-    """
+    """The content of a page; with the resident blocks of each SM where the results have them."""
     trace, gpu = comparison.trace, comparison.gpu
     launches = {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
     places = {key: place for place, key in enumerate(launches)}
@@ -208,22 +182,16 @@ def content_of(comparison: Comparison, command: str = "") -> Content:
         notes=comparison.notes,
         streams=list(best.stream_titles.values()),
         programs=[run.program for run in best.program_runs if best.has_programs],
-        kernels=[_kernel(operation, launch) for (operation, _), launch in launches.items()],
+        kernels=[KernelName(op, one.name, short_name(one.name), one.estimated) for (op, _), one in launches.items()],
         uses={use: USE_TITLES[use] for use in USES},
         policies=policies,
     )
 
 
-def _kernel(operation: str, launch: KernelLaunch) -> KernelName:
-    return KernelName(operation, launch.name, short_name(launch.name), launch.estimated)
-
-
 def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds: Sequence[Hold]) -> PolicyReport:
     result = entry.result
     streams = {run.stream: place for place, run in enumerate(result.stream_runs)}
-    launched = {(run.stream, run.operation, run.request) for run in result.kernel_runs}
-    others = [op for op in result.operation_runs if (op.stream, op.operation, op.request) not in launched]
-    band = entry.how_wrong.band
+    others, band = without_kernels(result), entry.how_wrong.band
     return PolicyReport(
         policy=result.policy,
         title=in_words(result.policy),
@@ -237,7 +205,13 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         streams=[_times(run) for run in result.stream_runs],
         programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
-            Run._make((streams[run.stream], kernel, run.request, run.blocks, *_times_of(run), run.bound_by))
+            Run._make(
+                (
+                    *(streams[run.stream], kernel, run.request, run.blocks),
+                    *(_short(getattr(run, name)) for name in TIMES),
+                    run.bound_by,
+                )
+            )
             for run, kernel in zip(result.kernel_runs[:MOST_RUNS], kernels, strict=False)
         ],
         others=[
@@ -253,10 +227,6 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         },
         residency=_residency(result, holds, comparison.gpu),
     )
-
-
-def _times_of(run: KernelRun) -> Iterator[float]:
-    return (_short(getattr(run, name)) for name in TIMES)
 
 
 def _times(run: StreamRun | ProgramRun) -> StreamTimes:
@@ -291,11 +261,7 @@ def content_text(content: Content) -> str:
 
 
 def content_in(folder: str | Path) -> Content:
-    """Read the content of a page from the folder of a replay.
-
-    Raises:
-        InputError: it keeps none, or something else.
-    """
+    """Read the content of a page from the folder of a replay."""
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError(folder, "", f"holds no {FILE}", "a trace, or a folder that `gpusim replay --out` wrote")
@@ -308,11 +274,7 @@ def content_in(folder: str | Path) -> Content:
 
 
 def _require_places(content: Content, path: Path) -> None:
-    """Refuse positions of streams, kernels, runs and mixes that do not exist.
-
-    Raises:
-        InputError: one is not there.
-    """
+    """Refuse positions of streams, kernels, runs and mixes that do not exist."""
     for i, policy in enumerate(content.policies):
         residency = policy.residency or Residency(mixes=[], sms=[])
         places: Mapping[str, tuple[Iterable[int], int]] = {

@@ -22,17 +22,14 @@ IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # in JSON only eve
 
 
 def save_page(content: Content, path: str | Path) -> None:
-    """Write a page; the same content gives the same bytes, with a date only where SOURCE_DATE_EPOCH gives one.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a page; the same content gives the same bytes, with a date only where SOURCE_DATE_EPOCH gives one."""
     write_text(path, page(content))
 
 
 def page(content: Content) -> str:
     """The page as HTML."""
-    style, script, frame = (_part(f"page.{ending}") for ending in ("css", "js", "html"))
+    beside = (files(__package__).joinpath(f"page.{ending}") for ending in ("css", "js", "html"))
+    style, script, frame = (part.read_text(encoding="utf-8") for part in beside)
     data = content_text(content)
     for character, escaped in IN_SCRIPT.items():
         data = data.replace(character, escaped)
@@ -54,10 +51,6 @@ def given_date() -> str:
     if not re.fullmatch(r"[0-9]{1,11}", seconds):
         return ""
     return datetime.fromtimestamp(int(seconds), UTC).date().isoformat()
-
-
-def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -23,17 +23,11 @@ Residents = tuple[tuple[int, int], ...]  # row of a kernel and its blocks
 
 
 class Hold(NamedTuple):
-    """Resources of one resident block of a kernel, and the limit of resident blocks.
+    """Resources of one resident block of a kernel, and the limit of resident blocks."""
 
-    Attributes:
-        footprint: what one block holds.
-        blocks_per_sm: most resident blocks of this kernel alone.
-        limiter: which of `FULL` that is for.
-    """
-
-    footprint: Footprint
-    blocks_per_sm: int
-    limiter: int
+    footprint: Footprint  # what one block holds
+    blocks_per_sm: int  # most resident blocks of this kernel alone
+    limiter: int  # which of `FULL` that is for
 
 
 def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
@@ -43,13 +37,7 @@ def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
 
 
 def why_no_more(mix: Residents, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
-    """For each kernel that an SM holds why it takes no further block of it, if there is one: a place in `REASONS`.
-
-    Args:
-        mix: what the SM holds.
-        holds: of each kernel by its row.
-        gpu: the GPU.
-    """
+    """For each kernel that an SM holds why it takes no further block of it, if there is one: a place in `REASONS`."""
     return tuple(_reason([(holds[other], count) for other, count in mix], at, gpu) for at in range(len(mix)))
 
 

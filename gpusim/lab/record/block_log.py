@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,20 +16,13 @@ from numpy.typing import NDArray
 
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import recorded_rows
+from gpusim.common.tables import grouped
 
-SEGMENTS = 8
-"""Progress stamps that a warp leaves over its life (as in microbench.cu)."""
-
-
-SEQUENCE = 12
-"""Kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)."""
-
-
+SEGMENTS = 8  # progress stamps that a warp leaves over its life (as in microbench.cu)
+SEQUENCE = 12  # kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)
 TIMES = ("start_ns", "end_ns", "start_clock", "end_clock")
+# One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM).
 BLOCK = np.dtype([*((name, "<u8") for name in TIMES), ("smid", "<u4"), ("block", "<u4")])
-"""One block in blocks.bin: times by the device's timer (ns) and by its SM's clock (cycles, own origin per SM)."""
-
-
 COLUMNS = {  # of the tables that it writes
     "device": ("name", "value"),
     "scalars": ("experiment", "case", "rep", "quantity", "value"),
@@ -112,10 +104,7 @@ class Recording:
 
     def cases(self, *experiments: str) -> dict[tuple[str, str], list[Launch]]:
         """The launches of some experiments by (experiment, case), in order."""
-        found: dict[tuple[str, str], list[Launch]] = defaultdict(list)
-        for launch in self.of(*experiments):
-            found[launch.experiment, launch.case].append(launch)
-        return dict(found)
+        return grouped(self.of(*experiments), lambda launch: (launch.experiment, launch.case))
 
 
 def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
@@ -124,11 +113,7 @@ def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
 
 
 def load_recording(folder: Path) -> Recording:
-    """Reads what microbench.cu wrote into a folder.
-
-    Raises:
-        InputError: a file is missing or does not have the expected columns or length.
-    """
+    """Reads what microbench.cu wrote into a folder."""
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
     rows, measured, launched = (

@@ -19,11 +19,7 @@ SERVICES = (  # of section [host] of a GPU file; the program's other lines say w
 
 
 def record_host(folder: Path) -> Iterator[str]:
-    """Measures; writes ``host.csv`` (call, bytes, us) and ``host.toml``, the section for a GPU file.
-
-    Raises:
-        InputError: there is no CUDA compiler or no GPU, or the program fails.
-    """
+    """Measures; writes ``host.csv`` (call, bytes, us) and ``host.toml``, the section for a GPU file."""
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "host"
         build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY)
@@ -36,11 +32,7 @@ def record_host(folder: Path) -> Iterator[str]:
 
 
 def times_of(lines: Iterable[str]) -> dict[str, dict[int, float]]:
-    """For each call its times (us) by size (bytes), out of the program's lines.
-
-    Raises:
-        InputError: a line of another kind.
-    """
+    """For each call its times (us) by size (bytes), out of the program's lines."""
     tables: dict[str, dict[int, float]] = {}
     try:
         for row in csv.DictReader(lines):

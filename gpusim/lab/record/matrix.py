@@ -51,7 +51,6 @@ class Cell(NamedTuple):
 
 
 def _cells() -> Iterator[Cell]:
-    """The kernels of matrix.csv."""
     with Path(__file__).with_suffix(".csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             paired, isolated = (tuple(map(int, row[column].split())) for column in ("paired", "isolated"))
@@ -76,9 +75,6 @@ def record_matrix(out_dir: Path, *, counters: bool = False) -> Iterator[str]:
     """Time the matrix on this machine's GPU; yield a line for each file that it has written.
 
     Takes a minute or two of GPU time, with counters (`ncu` on PATH) about five, and 9 GB of GPU memory.
-
-    Raises:
-        InputError: no CUDA compiler, no GPU, no `ncu` when counters are asked for, or one of them fails.
     """
     if counters:
         require_ncu()

@@ -28,14 +28,8 @@ def write_csv(path: Path, table: Table) -> None:
 def run_microbenchmarks(out_dir: Path, raw_dir: Path | None = None) -> dict[str, Any]:
     """Build the microbenchmarks, run them on this machine's GPU and write tables (CSV) and constants.json.
 
-    Takes seconds of GPU time and about 30 GB of GPU memory where it has them. ``raw_dir`` keeps the raw logs (about
-    200 MB).
-
-    Returns:
-        `device`: the device as the driver describes it; `constants`: by name, each value, unit and meaning.
-
-    Raises:
-        InputError: no CUDA compiler or no GPU, or the program fails.
+    Takes seconds of GPU time and about 30 GB of GPU memory where it has them. ``raw_dir`` keeps the raw logs (about 200
+    MB). The result has the device as the driver describes it, and each constant's value, unit and meaning.
     """
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "microbench"

@@ -95,6 +95,7 @@ def refill_table(recording: Recording) -> Iterator[Row]:
         yield row | {"delay_ns_longest": round(float(delays.max())), "order_violation_ns": worst}
 
 
+# Each table's name (and file) and the function that makes it.
 TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
     "gaps": gap_table,
     "turns": turn_table,
@@ -103,7 +104,6 @@ TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
     "refill": refill_table,
     "memory": memory_table,
 }
-"""Each table's name (and file) and the function that makes it."""
 
 
 def summarise(recording: Recording) -> dict[str, Table]:

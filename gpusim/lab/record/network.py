@@ -44,11 +44,7 @@ class Order:
 
 
 def record(order: Order, folder: Path) -> Iterator[str]:
-    """Record missing rows; yields a line of progress for each step.
-
-    Raises:
-        InputError: nvcc, cuDNN, ncu or a GPU is missing, or fails; the folder is a recording of something else.
-    """
+    """Record missing rows; yields a line of progress for each step."""
     wanted = subject(order.what, order.batch, order.training)
     calls = calls_of(wanted.name, wanted.steps, order.maths)
     recording = Recording(folder)

@@ -14,7 +14,7 @@ from gpusim.lab.dataset import back_to_back_us
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.recording import Recording
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch, taking
+from gpusim.trace.kernels import taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Kernel, Stream
 from gpusim.training.networks.steps import CONVOLUTION, Step, Work
 
@@ -102,11 +102,10 @@ def _operations(
                 alternatives=tuple(others),
             )
         ]
-    return [_kernel(step, n, launch, waits if n == 0 else ()) for n, launch in enumerate(selected.kernels)]
-
-
-def _kernel(step: Step, n: int, launch: KernelLaunch, waits: tuple[str, ...]) -> Kernel:
-    return Kernel(id=step.id if n == 0 else f"{step.id}.{n}", kind="kernel", depends_on=waits, kernel=launch)
+    return [
+        Kernel(id=f"{step.id}.{n}" if n else step.id, depends_on=() if n else waits, kernel=launch)
+        for n, launch in enumerate(selected.kernels)
+    ]
 
 
 def _shape(work: Work) -> ConvolutionShape:

@@ -42,15 +42,7 @@ MODULE_COLUMNS = ("module", "selection", "branch", "ops", "mode", "ms_end", "ms_
 def record_ops(path: Path, folder: Path, outcomes: bool, open_gpu: Callable[[], Gpu]) -> Iterator[str]:
     """Record the content of a file; yield a line of progress for each step.
 
-    Args:
-        path: the file (`gpusim.lab.record.ops_file`).
-        folder: where to write.
-        outcomes: also measure what `gpusim validate` scores.
-        open_gpu: gives the GPU.
-
-    Raises:
-        InputError: the file is wrong, something in it raises, runs no kernel, synchronises or does not fit into the
-            GPU's memory, or there is no GPU.
+    ``outcomes``: also measure what `gpusim validate` scores. ``open_gpu`` gives the GPU.
     """
     ops = read_ops(path)
     gpu = open_gpu()
@@ -92,7 +84,6 @@ class _Calls:
             yield from self._outcomes()
 
     def _all(self) -> None:
-        """Each op once, in their order."""
         for call in self.made.values():
             call()
 

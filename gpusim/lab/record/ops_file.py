@@ -48,11 +48,7 @@ class Ops:
 
 
 def read_ops(path: Path) -> Ops:
-    """Run a file and take what it names.
-
-    Raises:
-        InputError: the file is missing, raises, needs a package that is missing, or names nothing that can be recorded.
-    """
+    """Run a file and take what it names."""
     if not path.is_file():
         raise InputError(path, "file", "is missing", f"a Python file with {A_FILE}")
     try:
@@ -97,16 +93,7 @@ def raised(path: Path, place: str, error: BaseException, expected: str) -> Input
 
 
 def made(ops: Ops, kind: str, name: str) -> Call:
-    """Return the result of a file's function.
-
-    Args:
-        ops: the file.
-        kind: OPS or MODELS.
-        name: which.
-
-    Raises:
-        InputError: it raises, does not fit into memory or gives nothing that can be called.
-    """
+    """Return the result of a file's function: of ``kind`` OPS or MODELS, by its name."""
     makers: Mapping[str, Make] = ops.ops if kind == "OPS" else ops.models
     call = guarded(ops.path, f"{kind}[{name!r}]", makers[name])
     if not callable(call):

@@ -24,11 +24,7 @@ REPEATS = 7
 
 
 def record_models(ops: Ops, gpu: Gpu, folder: Path, outcomes: bool) -> Iterator[str]:
-    """Profile every model; with ``outcomes`` also time every pair of them; yield a line of progress for each step.
-
-    Raises:
-        InputError: a model raises, cannot be captured in a CUDA graph or does not fit into the GPU's memory.
-    """
+    """Profile every model; with ``outcomes`` also time every pair of them; yield a line of progress for each step."""
     make_folder(folder)
     queue, calls = gpu.queue(), dict[str, Call]()
     for name in tracked(ops.models, len(ops.models), "profiling"):
@@ -51,11 +47,7 @@ def record_models(ops: Ops, gpu: Gpu, folder: Path, outcomes: bool) -> Iterator[
 
 
 def captured(ops: Ops, gpu: Gpu, name: str, call: Call, queue: Queue) -> Call:
-    """A model as a CUDA graph on a stream.
-
-    Raises:
-        InputError: it cannot be captured.
-    """
+    """A model as a CUDA graph on a stream."""
     place = f"MODELS[{name!r}]"
 
     def capture() -> Call:

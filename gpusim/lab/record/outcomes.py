@@ -28,21 +28,10 @@ QUEUE_MS = 0.5  # that a queue of a pair lasts about
 MOST_IN_QUEUE = 10
 RELEASED_MS = 0.06  # after a's start: see quota in outcomes.cuh
 LIMITS = ("blocks", "registers", "shared_mem", "warps")
-FILES = {
-    "sm_curve": "sm_curve.csv",
-    "residency": "residency_curve.csv",
-    "pairs": "pairs.csv",
-    "quota": "quota.csv",
-    "modules": "modules.csv",
-}
 
 
 def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
-    """Measures the experiments whose files are missing; yields a line of progress for each.
-
-    Raises:
-        InputError: the program fails.
-    """
+    """Measures the experiments whose files are missing; yields a line of progress for each."""
     fastest = {
         found[0].work: found[0]
         for found in recording.ranked(calls)
@@ -56,7 +45,7 @@ def measure_outcomes(recording: Recording, program: Program, wanted: Subject, ca
         "modules": lambda: thinned(list(_modules(wanted.network, wanted.steps, fastest))),
     }
     for experiment, listed in conditions.items():
-        path = recording.folder / FILES[experiment]
+        path = recording.folder / f"{experiment}{'_curve' * (experiment == 'residency')}.csv"
         if is_file(path):
             continue
         lines = list(listed())
@@ -83,7 +72,6 @@ def _single_kernel(recording: Recording, call: Call) -> Row | None:
 
 
 def _limits(kernel: Row) -> dict[str, float]:
-    """How many blocks fit an SM by each resource."""
     return {limit: float(kernel[f"launch__occupancy_limit_{limit}"]) for limit in LIMITS}
 
 

@@ -25,9 +25,6 @@ def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
 
     The program's own output is not captured. Every kernel runs many times, once for each set of counters, so that the
     run takes far longer than without the profiler.
-
-    Raises:
-        InputError: no ncu, no right to its counters, a program that fails or runs no kernel.
     """
     require_ncu()
     make_folder(folder)

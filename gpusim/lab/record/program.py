@@ -24,22 +24,14 @@ CRASHES = 3  # of calls one after the other: taken for the machine's fault, and 
 
 
 class Program:
-    """The program, built when it is first needed.
-
-    Attributes:
-        folder: for the program and its files.
-    """
+    """The program, built when it is first needed, in a folder for it and its files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @cached_property
     def path(self) -> Path:
-        """The program itself.
-
-        Raises:
-            InputError: it cannot be built here; see `gpusim.lab.record.toolchain.build`.
-        """
+        """The program itself."""
         program = self.folder / "convolutions"
         build(SOURCE, program, LEAST_CAPABILITY, "cudnn", "cuda")
         return program
@@ -74,11 +66,7 @@ class Program:
                 yield call, {"op": call.op, "supported": "False", "why": error.problem}
 
     def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
-        """Yields the lines that the program prints for some calls, under conditions where ``what`` takes any.
-
-        Raises:
-            InputError: as `printed`.
-        """
+        """Yields the lines that the program prints for some calls, under conditions where ``what`` takes any."""
         files = [self._calls_file(calls)]
         if conditions:
             path = self.folder / f"{what}.txt"
@@ -111,9 +99,6 @@ class Program:
         """Profiles calls with Nsight Compute, some at a time; gives the rows of their kernels.
 
         A run that fails is tried again in halves; a call that fails alone is left out, with a word on standard error.
-
-        Raises:
-            InputError: there is no ncu, or it may not read counters, or there is no GPU, or calls fail again and again.
         """
         if calls:
             require_ncu()

@@ -1,8 +1,7 @@
 """A recording of cuDNN calls: a folder in the layout of `gpusim.lab.dataset`, written call by call.
 
 `convolutions.csv` has one row per call, `kernels.csv.gz` one row per kernel. A call that is timed is a line of
-`timings.csv` at
-once, until `convolutions.csv` is written with it. Existing rows are not recorded again.
+`timings.csv` at once, until `convolutions.csv` is written with it. Existing rows are not recorded again.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 from gpusim.common.errors import InputError
 from gpusim.common.files import is_file, make_folder, read_bytes, read_text, write_table, write_text
 from gpusim.common.spreadsheet import records, table_rows
+from gpusim.common.tables import grouped
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS, counted_rows
 from gpusim.training.networks.steps import Work
@@ -42,26 +42,16 @@ GPU_BOUND_RATIO = (0.8, 1.3)  # of the time of one of many calls to that of its 
 
 
 class Recording:
-    """A folder of recorded calls.
-
-    Attributes:
-        folder: where it is; made when something is written.
-    """
+    """A folder of recorded calls; made when something is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._journal = folder / "timings.csv"
         self._timings = {row["op"]: row for row in (*_rows(folder / "convolutions.csv"), *_whole_lines(self._journal))}
-        self._kernels: dict[str, list[Row]] = {}
-        for row in _rows(folder / "kernels.csv"):
-            self._kernels.setdefault(row["op"], []).append(row)
+        self._kernels = grouped(_rows(folder / "kernels.csv"), lambda row: row["op"])
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Checks that the folder is a recording of the given subject; writes the description of a new one.
-
-        Raises:
-            InputError: it is a recording of something else.
-        """
+        """Checks that the folder is a recording of the given subject; writes the description of a new one."""
         path = self.folder / "recording.json"
         if not is_file(path):
             make_folder(self.folder)
@@ -100,12 +90,9 @@ class Recording:
 
     def ranked(self, calls: Iterable[Call]) -> list[list[Call]]:
         """The supported calls of each work, the fastest first: by the time with cold caches, as in a network."""
-        works: dict[Work, list[Call]] = {}
-        for call in calls:
-            row = self._timings.get(call.op)
-            if row is not None and row["supported"] == "True":
-                works.setdefault(call.work, []).append(call)
-        return [sorted(found, key=lambda call: float(self._timings[call.op]["ms_cold"])) for found in works.values()]
+        supported = (call for call in calls if self._timings.get(call.op, {}).get("supported") == "True")
+        works = grouped(supported, lambda call: call.work).values()
+        return [sorted(found, key=lambda call: float(self._timings[call.op]["ms_cold"])) for found in works]
 
     def timing(self, call: Call) -> Row:
         """The times of a call."""
@@ -160,12 +147,7 @@ def work_fields(work: Work) -> dict[str, str]:
 
 
 def of_kernels(times: Mapping[str, str], kernels: Sequence[Row]) -> dict[str, str]:
-    """Return the columns of convolutions.csv that follow from the kernels of a call or op.
-
-    Args:
-        times: the row so far, with its ``ms_stream_run1``.
-        kernels: rows of kernels.csv.gz.
-    """
+    """Return the columns of convolutions.csv that follow from the rows of a call or op in kernels.csv.gz."""
     if not kernels:
         return {"internal_streams": "False", "kernel_ms": "", "gpu_bound": "False"}
     kernel_ms = sum(float(kernel["gpu__time_duration.sum"]) for kernel in kernels) / 1e6
@@ -176,15 +158,10 @@ def of_kernels(times: Mapping[str, str], kernels: Sequence[Row]) -> dict[str, st
 
 
 def kernel_rows(log: str, streams: Mapping[str, str]) -> list[Row]:
-    """The launches that Nsight Compute saw, as rows of kernels.csv.gz.
+    """The launches in Nsight Compute's CSV (raw page, base units), as rows of kernels.csv.gz.
 
-    Args:
-        log: its CSV, raw page, base units.
-        streams: the op that ran on each stream of ours, by the stream's number; a launch on another stream is of the op
-            before it, on a stream that cuDNN opened.
-
-    Raises:
-        InputError: no launches, or one that is of no op.
+    ``streams``: the op that ran on each stream of ours, by the stream's number; a launch on another stream is of the op
+    before it, on a stream that cuDNN opened.
     """
     rows: list[Row] = []
     op, internal, index = "", dict[str, str](), 0

@@ -42,11 +42,7 @@ class Subject:
 
 
 def subject(what: str, batch: int, training: bool) -> Subject:
-    """The subject that a name or a file describes.
-
-    Raises:
-        InputError: neither a network nor a readable list of shapes.
-    """
+    """The subject that a name or a file describes."""
     if what in NETWORKS:
         net = network(what)
         steps = training_iteration(net, batch) if training else forward(net, batch)
@@ -85,14 +81,12 @@ def _listed(path: Path, batch: int) -> dict[str, Work]:
 
 
 def _tables(path: Path) -> Iterator[tuple[str, Any]]:
-    """Layers of a TOML file, each with its place."""
     layers = read_toml(path, "[[layer]] tables").get("layer", [])
     for n, layer in enumerate(layers if isinstance(layers, list) else (), 1):
         yield f"layer {n}", layer
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Layers of a CSV file, each with its place."""
     with table_rows(path) as reader:
         titles = list(reader.fieldnames or ())
         if twice := [title for title in titles if titles.count(title) > 1]:

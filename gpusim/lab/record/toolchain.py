@@ -17,11 +17,7 @@ NO_GPU_STATUS = 3  # with which our programs say that they found none
 
 
 def compute_capability(least: float) -> str:
-    """The first GPU's compute capability, such as "9.0".
-
-    Raises:
-        InputError: there is no GPU, or none of at least that capability.
-    """
+    """The first GPU's compute capability, such as "9.0"; at least the one that is needed."""
     command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     found = ""
     if shutil.which(command[0]) is not None:
@@ -35,11 +31,7 @@ def compute_capability(least: float) -> str:
 
 
 def build(source: Path, program: Path, least_capability: float, *libraries: str, shared: bool = False) -> None:
-    """Compiles a CUDA program, or a shared library, for this machine's GPU.
-
-    Raises:
-        InputError: there is no compiler, no GPU or no library, or the compiler fails.
-    """
+    """Compiles a CUDA program, or a shared library, for this machine's GPU."""
     if shutil.which("nvcc") is None:
         raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
     digits = compute_capability(least_capability).replace(".", "")
@@ -50,21 +42,13 @@ def build(source: Path, program: Path, least_capability: float, *libraries: str,
 
 
 def require_ncu() -> None:
-    """Refuses a machine without Nsight Compute.
-
-    Raises:
-        InputError: there is no `ncu` on PATH.
-    """
+    """Refuses a machine without Nsight Compute."""
     if shutil.which("ncu") is None:
         raise InputError(None, "ncu", "not found on PATH", "Nsight Compute, as in the CUDA toolkit's bin")
 
 
 def run(command: Sequence[str], what: str) -> str:
-    """Runs a command to its end and returns what it printed.
-
-    Raises:
-        InputError: it failed; in the words that `explain` finds.
-    """
+    """Runs a command to its end and returns what it printed."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise explain(done.stdout, done.returncode, what)
@@ -72,11 +56,7 @@ def run(command: Sequence[str], what: str) -> str:
 
 
 def counted(program: Sequence[str], log: Path, metrics: Iterable[str], *options: str) -> str:
-    """Run one of our programs under Nsight Compute and return its CSV: raw page, base units.
-
-    Raises:
-        InputError: as `run`.
-    """
+    """Run one of our programs under Nsight Compute and return its CSV: raw page, base units."""
     what = ["--print-units", "base", "--metrics", ",".join(metrics), *options, "--log-file", str(log), "-f"]
     run([*NCU, *what, *program], "Nsight Compute")
     return read_text(log, MAX_BYTES)

@@ -45,11 +45,7 @@ Side = tuple[Sequence[Call], Queue]
 
 
 class Gpu:
-    """The first GPU of this machine.
-
-    Raises:
-        InputError: PyTorch, a GPU or nvcc is missing, or release.cu fails.
-    """
+    """The first GPU of this machine."""
 
     def __init__(self) -> None:
         self._torch = torch = _torch()
@@ -175,7 +171,6 @@ class Gpu:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Tells running out of memory from other errors."""
         try:
             yield
         except self._torch.OutOfMemoryError as error:
@@ -212,7 +207,6 @@ def _torch() -> Any:
 
 
 def _library() -> Any:
-    """The functions of release.cu."""
     with TemporaryDirectory() as scratch:
         built = Path(scratch) / "release.so"
         build(Path(__file__).with_name("release.cu"), built, LEAST_CAPABILITY, "cuda", shared=True)

@@ -83,7 +83,6 @@ class MeasuringPolicy(Policy):
     _epochs: Epochs = field(default_factory=lambda: Epochs(None), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Set the length of the epochs."""
         super().__post_init__()
         self._epochs.length_us = self.epoch_us
 

@@ -65,11 +65,7 @@ def plus_separated(policy: str, key: str, text: str, read: Callable[[str], T], w
 
 
 def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str]) -> list[T]:
-    """One value for each stream of a trace; a single value is for all.
-
-    Raises:
-        InputError: neither one value nor one for each stream.
-    """
+    """One value for each stream of a trace; a single value is for all."""
     if len(values) == 1:
         return [values[0]] * len(streams)
     if len(values) != len(streams):
@@ -82,21 +78,13 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
 
 
 def known_stream(policy: str, key: str, stream: str, streams: Sequence[str]) -> None:
-    """Check that a trace has a stream.
-
-    Raises:
-        InputError: it has not.
-    """
+    """Check that a trace has a stream."""
     if stream not in streams:
         raise wrong(policy, f"{key} names {called(streams)} {quote(stream)}", expected_one_of(streams, stream))
 
 
 def deepcopied(policy: Policy) -> Policy:
-    """A copy of a policy, for another GPU.
-
-    Raises:
-        InputError: it cannot be copied.
-    """
+    """A copy of a policy, for another GPU."""
     try:
         return deepcopy(policy)
     except Exception as error:

@@ -33,11 +33,7 @@ class Layer:
     """A layer: a function from tensors to a tensor. A subclass overrides what differs from `ReLU`."""
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Return the output shape: by default that of the one input.
-
-        Raises:
-            InputError: inputs that it cannot take.
-        """
+        """Return the output shape: by default that of the one input."""
         (given,) = inputs
         return given
 

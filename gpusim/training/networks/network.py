@@ -23,11 +23,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Network:
-    """A graph of layers.
-
-    Raises:
-        InputError: two layers of one name, or one that reads what is not before it.
-    """
+    """A graph of layers."""
 
     name: str  # what it is called
     input: Shape  # shape of one sample

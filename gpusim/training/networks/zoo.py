@@ -53,11 +53,7 @@ V3_35: tuple[Chain, ...] = (  # a module of Inception-v3
 
 
 def network(name: str) -> Network:
-    """A network by name.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """A network by name."""
     if name not in NETWORKS:
         raise InputError(None, "NETWORK", f"unknown network {quote(name)}", f"one of {', '.join(NETWORKS)}")
     return NETWORKS[name]()

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
 from gpusim.common.files import is_file, read_toml
-from gpusim.hardware.compute_capability import Strict
+from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.training.paradl.equations import Link, Links
 
@@ -70,11 +70,7 @@ class Level(Strict):
     send_receive: Rate | None = None
 
     def links(self, place: str) -> Links:
-        """As the equations take them.
-
-        Raises:
-            InputError: a collective has no rate.
-        """
+        """As the equations take them; every collective has to have a rate."""
         found = {}
         for name in ("all_reduce", "all_gather", "send_receive"):
             rate = getattr(self, name) or self.any
@@ -119,11 +115,7 @@ def cluster_names() -> tuple[str, ...]:
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:
-    """Loads a cluster by the name of one that ships, or from a file.
-
-    Raises:
-        InputError: there is none, or its file is wrong.
-    """
+    """Loads a cluster by the name of one that ships, or from a file."""
     if isinstance(name_or_path, str) and name_or_path in cluster_names():
         return _read(FOLDER / f"{name_or_path}.toml")
     path = Path(name_or_path)

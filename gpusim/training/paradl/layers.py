@@ -31,11 +31,7 @@ class Sizes:
 
 
 def sizes(network: Network) -> dict[str, Sizes]:
-    """Sizes of every layer.
-
-    Raises:
-        InputError: a layer has none.
-    """
+    """Sizes of every layer, which has to have some."""
     found = {}
     for node in network.nodes:
         given, made = network.inputs(node), network.shapes[node.name]
@@ -48,11 +44,7 @@ def sizes(network: Network) -> dict[str, Sizes]:
 
 
 class LayerTimes:
-    """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size.
-
-    Attributes:
-        gpu: name of the GPU that they are of.
-    """
+    """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size."""
 
     def __init__(self, gpu: str, rows: Iterable[tuple[str, str, int, int, float, float]]) -> None:
         """Takes rows of (layer, divided into what, parts, samples, forward us, backward us)."""
@@ -113,11 +105,7 @@ class Curve:
 
 
 def measured_times(network: Network, gpu: str) -> LayerTimes:
-    """Times that ship.
-
-    Raises:
-        InputError: none ship for that network on that GPU.
-    """
+    """Times that ship for a network on a GPU."""
     path = MEASURED / f"{gpu}.csv.gz"
     if path.is_file():
         rows = _rows(path, network.name)
@@ -129,11 +117,7 @@ def measured_times(network: Network, gpu: str) -> LayerTimes:
 
 
 def read_times(path: str | Path, network: Network, gpu: str) -> LayerTimes:
-    """Times of a CSV file with `COLUMNS`, measured on the GPU that is meant.
-
-    Raises:
-        InputError: the file is wrong, or has nothing of the network.
-    """
+    """Times of a CSV file with `COLUMNS`, measured on the GPU that is meant."""
     rows = _rows(path, network.name)
     if not rows:
         raise InputError(path, "network", f"no row is of {network.name}", "times of its layers")
@@ -141,16 +125,9 @@ def read_times(path: str | Path, network: Network, gpu: str) -> LayerTimes:
 
 
 def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, float], gpu: str) -> LayerTimes:
-    """Times of a recorded training iteration.
+    """Times of a recorded training iteration, the ids of whose operations are layer/direction.
 
-    Args:
-        network: whose layers the operations are of, by their ids: layer/direction.
-        trace: the recording; a convolution of it says the batch.
-        operation_us: what each operation takes alone, as replayed.
-        gpu: where it was replayed.
-
-    Raises:
-        InputError: operations of another network, or of a forward pass alone.
+    ``operation_us`` is what each takes alone, as replayed; a convolution of the trace says the batch.
     """
     batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
     if len(batches) != 1:

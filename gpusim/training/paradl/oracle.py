@@ -67,12 +67,8 @@ def fastest(found: Iterable[Projection | Impossible], memory_limit_bytes: float)
 class Oracle:
     """Projects iterations of a network on a cluster.
 
-    Args:
-        network: to be trained.
-        times: of its layers, on a GPU of the cluster.
-        cluster: where.
-        gamma: share of the values and gradients of all layers that is held at once.
-        copies: also count the local copies that dividing and gathering tensors takes [D].
+    ``gamma`` is the share of the values and gradients of all layers that is held at once. ``copies``: also count the
+    local copies that dividing and gathering tensors takes [D].
     """
 
     def __init__(
@@ -190,7 +186,6 @@ class Oracle:
         return sum(self.sizes[name].w for name in named), held
 
     def _named(self, how: str, width: int) -> frozenset[str]:
-        """Layers that are divided."""
         if how == FILTER:
             return by_filter(self.network)
         if how == CHANNEL:
@@ -223,7 +218,6 @@ class Oracle:
                 raise Impossible(None, strategy, problem, f"a number that divides them, at most {count}")
 
     def _counts(self, how: str) -> list[tuple[str, int]]:
-        """Filters or channels of the divided layers."""
         return [(node.name, self._count(node, how)) for node in self.network.nodes if node.name in self._named(how, 0)]
 
     def _count(self, node: Node, how: str) -> int:
