@@ -1,4 +1,4 @@
-"""setuptools, asking for a C compiler that comes as a wheel (zig) where this machine has none."""
+"""The build backend: setuptools, which also asks for a C compiler as a wheel (zig) where the machine has none."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ EXTENSION = "#include <Python.h>\nPyMODINIT_FUNC PyInit_probe(void) { return 0; 
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
-    """As setuptools; and compiles to bytecode in place, as pip does what it copies, so that the first run is quick."""
+    """Build as setuptools does, then compile the package to bytecode in place, so that the first run is quick."""
     wheel: str = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
     compileall.compile_dir(PACKAGE, quiet=2)
     return wheel
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """What setuptools needs, and a compiler if need be."""
+    """Return what setuptools needs, and the compiler's wheel where there is no compiler."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *missing_compiler()]
 
 
 def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
-    """What setuptools needs, and a compiler if need be."""
+    """Return what setuptools needs, and the compiler's wheel where there is no compiler."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *missing_compiler()]
 
 
 def missing_compiler() -> list[str]:
-    """The wheel with a compiler, where it is needed, would help and can be had."""
+    """Return the wheel with a compiler if it is needed, useful and obtainable."""
     needed = sys.platform != "win32" and not has_compiler()
     return [COMPILER_WHEEL] if needed and Path(get_python_inc(), "Python.h").is_file() and _obtainable() else []
 
@@ -78,7 +78,7 @@ def has_compiler() -> bool:
 
 
 def zig_command(source: str, extension: str) -> list[str]:
-    """How zig builds an extension from one C file: for any processor of this kind, as setuptools would with -O2."""
+    """Return the command that builds an extension from one C file, for any processor of this architecture."""
     mac = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     return [
         *(sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", *mac),
@@ -88,7 +88,7 @@ def zig_command(source: str, extension: str) -> list[str]:
 
 
 def _obtainable() -> bool:
-    """Whether pip finds the wheel for this machine; installers without pip are taken to."""
+    """Whether pip finds the wheel for this machine; without pip, assume that the installer does."""
     pip = [sys.executable, "-I", "-m", "pip"]
     if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode != 0:
         return True

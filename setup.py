@@ -27,7 +27,7 @@ FLAGS = [] if sys.platform == "win32" else ["-O2", "-ffp-contract=off"]
 
 
 class BuildWithData(build_py):
-    """Puts gpus/ and the samples of traces/ into the wheel; an editable install reads the source tree itself."""
+    """Copy gpus/ and the samples of traces/ into the wheel. An editable install reads the source tree."""
 
     def run(self) -> None:
         """Builds the package, then copies the files of data into it."""
@@ -38,11 +38,11 @@ class BuildWithData(build_py):
                 shutil.copyfile(source, target)
 
     def get_source_files(self) -> list[str]:
-        """Names what a source distribution carries."""
+        """Return the files of a source distribution."""
         return [*super().get_source_files(), *GPU_FILES, *SAMPLE_FILES, "build_backend.py"]
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
-        """Names what a build makes."""
+        """Return the files that a build makes."""
         outputs = super().get_outputs(include_bytecode)
         return outputs if self.editable_mode else [*outputs, *self._copies().values()]
 
@@ -56,7 +56,7 @@ class BuildWithData(build_py):
 
 
 class BuildCore(build_ext):
-    """Builds the core with zig where that came as a wheel because there is no other C compiler."""
+    """Build the core, with zig where no other C compiler is there."""
 
     def build_extension(self, ext: Extension) -> None:
         """Builds one extension."""
@@ -74,7 +74,7 @@ class BuildCore(build_ext):
 
 
 def compiled_core() -> list[Extension]:
-    """Returns the optional extension, none without Cython; where it is not built, plain core.py runs."""
+    """Return the optional extension, none without Cython. Where it is not built, plain Python files run."""
     if not ENGINE.exists():
         return []
     try:
@@ -89,7 +89,7 @@ def compiled_core() -> list[Extension]:
 
 
 def joined_core() -> str:
-    """Writes the sources of the core as one module, where they are not written yet, and returns its path."""
+    """Write the sources of the core as one module unless it is there, and return its path."""
     JOINED.mkdir(parents=True, exist_ok=True)
     (JOINED.parent / "__init__.py").touch()
     (JOINED / "__init__.py").touch()

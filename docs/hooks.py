@@ -32,6 +32,7 @@ MOVED = {  # pages outside docs/: where they are in the site
     "experiments/h200_validation/evidence.md": "studies/h200_validation_evidence.md",
 }
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)(#[^)\s]*)?(\))")
+TAG = re.compile(r"\[([VAMD])\](?=\s+\[)")  # beside a link: Markdown would take the two for one link
 HREF = re.compile(r'(<a href="(?![a-z]+:)[^"#]+)\.(?:md|ipynb)(#[^"]*)?"')
 COPIED = (".py", ".toml", ".png", ".csv", ".cff", ".json")  # files that a page may link to
 
@@ -100,7 +101,7 @@ def rewritten(text: str, source: str, target: str) -> str:
         found = os.path.relpath(in_site(path), os.path.dirname(target) or ".")
         return f"{match[1]}{found}{match[3] or ''}{match[4]}"
 
-    return LINK.sub(link, text)
+    return TAG.sub(r"\\[\1\\]", LINK.sub(link, text))
 
 
 def in_site(path: str) -> str:

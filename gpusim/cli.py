@@ -78,13 +78,19 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose complaint is one line."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, but a command itself complains of what it does not know, and says what may be meant."""
+        """As argparse's, but each command refuses unknown arguments itself, and suggests the option that was meant."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
             close = closest(unknown[0], [option for action in self._actions for option in action.option_strings])
             hint = f"; did you mean {close}?" if close and unknown[0].startswith("-") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As argparse's, but refuse an empty argument: as a path it would be the folder of the process."""
+        if action.nargs != argparse.PARSER and "" in arg_strings:
+            raise argparse.ArgumentError(action, "is empty; expected a value")
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage error and exit with status 2."""
@@ -169,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: InputError) -> None:
-    """Print an error on standard error; where that cannot be written, the exit status has to do."""
+    """Print an error on standard error. Where that cannot be written, only the exit status tells."""
     try:
         print(error, file=sys.stderr, flush=True)
     except OSError:
@@ -182,7 +188,7 @@ def _drop(stream: TextIO) -> None:
 
 
 def _forgive_encoding() -> None:
-    """Where a stream is closed, or lacks a character, print nothing or a question mark instead of failing."""
+    """Print nothing to a closed stream, and a question mark for a character that its encoding lacks."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

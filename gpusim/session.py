@@ -201,7 +201,7 @@ class Session:
             policies: names with parameters or fresh policy objects, or one; one given twice counts once.
             restart: replay it once more under each, programs restarting, for STP, ANTT and fairness.
             keep: as for `replay`; of a short trace placements are kept all the same, serial of every trace.
-            step: told the name of each step before it.
+            step: called with the name of each step before it starts.
 
         Raises:
             InputError: as `replay`.
@@ -507,7 +507,7 @@ def replay(
         gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
         policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh `Policy` object.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
         restart: whether every program starts again until each has ended once, which STP, ANTT and fairness need.
         keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
             ``serial`` (the makespan under serial, which takes one more replay).
@@ -538,7 +538,7 @@ def compare(
         policies: names with parameters or fresh `Policy` objects, or one of these; serial is replayed anyway, for the
             speedups.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
         restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
         keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
             ``serial`` (the makespan under serial, which takes one more replay).

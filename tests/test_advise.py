@@ -226,7 +226,7 @@ def test_requests_are_held_to_the_95th_percentile() -> None:
 
 def test_requests_that_come_too_fast_are_refused() -> None:
     arrivals = TimesArrivals(times_us=[5.0 * i for i in range(20)])
-    with pytest.raises(InputError, match="come every 5 µs and take 10 µs alone on the GPU: the queue grows"):
+    with pytest.raises(InputError, match="come every 5 µs and take 10 µs in isolation: the queue grows"):
         advised(two(arrivals=arrivals))
 
 

@@ -680,6 +680,9 @@ def test_schema(what: str, capsys: Capture) -> None:
             ["replay", TABLE_1, "--seed=-1"],
             "gpusim replay: argument --seed: is '-1'; expected a whole number from 0 to 2147483647",
         ),
+        (["replay", ""], "gpusim replay: argument TRACE: is empty; expected a value (see `gpusim replay --help`)"),
+        (["replay", TABLE_1, "--gpu="], "gpusim replay: argument --gpu: is empty; expected a value"),
+        (["trace", "show", ""], "gpusim trace show: argument TRACE: is empty; expected a value"),
         (["gpus", "h200", "b"], "gpusim gpus: unrecognized arguments: b (see `gpusim gpus --help`)"),
         (["gpus", "h2000"], "NAME: unknown GPU 'h2000'; expected one of"),
         (
@@ -849,6 +852,35 @@ def test_outputs_are_no_inputs(tmp_path: Path, capsys: Capture) -> None:
         assert "is read as well as written" in capsys.readouterr().err
     assert path.read_bytes() == before
     assert cli.main(["replay", name, "--timeline", str(tmp_path / "none" / "t.json")]) == 2
+
+
+def test_rows_do_not_replace_the_measurements(capsys: Capture) -> None:
+    measured = REPOSITORY / "experiments" / "h200_validation" / "data"
+    before = (measured / "quota.csv").read_bytes()
+    assert cli.main(["validate", str(measured), "--rows", str(measured / "quota.csv")]) == 2
+    assert "quota.csv: is read as well as written" in capsys.readouterr().err
+    assert (measured / "quota.csv").read_bytes() == before
+
+
+def test_two_outputs_under_one_name_are_refused_before_either_is_written(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "folder").mkdir()
+    experiment = tmp_path / "e.toml"
+    experiment.write_text(f'traces = ["{TABLE_1}"]\npolicies = ["serial"]\n')
+    for words, said in (
+        (["replay", TABLE_1, "--timeline", "{0}/x.json", "--out", "{0}/x.json"], "x.json: is written twice"),
+        (["replay", TABLE_1, "--timeline", "{0}/folder/x.json", "--out", "{0}/folder"], "x.json: is in "),
+        (["sweep", str(experiment), "--plot", "{0}/x.png", "--out", "{0}/x.png"], "x.png: is written twice"),
+    ):
+        assert cli.main([word.format(tmp_path) for word in words]) == 2
+        assert said in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == ["e.toml", "folder"] and not os.listdir(tmp_path / "folder")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="devices of POSIX")
+def test_a_message_is_kept_out_of_what_goes_to_standard_output() -> None:
+    words = [sys.executable, "-m", "gpusim", "trace", "convert", TABLE_1, "-o", "/dev/stdout"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=REPOSITORY)
+    assert json.loads(done.stdout)["name"] and done.stderr.startswith("/dev/stdout: ") and done.returncode == 0
 
 
 def test_a_picture_names_the_file_whose_kernels_do_not_fit(tmp_path: Path, capsys: Capture) -> None:

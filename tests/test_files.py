@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pickle
 import stat
@@ -18,6 +19,7 @@ from gpusim.common.files import (
     read_bytes,
     read_table,
     read_text,
+    read_toml,
     require_new_folder,
     require_output,
     whole_folder,
@@ -176,6 +178,15 @@ def test_a_table_that_was_written_is_read(tmp_path: Path, name: str) -> None:
     write_table(path, "µ,b\n1,2\n")
     assert read_table(path) == "µ,b\n1,2\n"
     assert (path.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
+
+
+def test_the_mark_before_a_text_of_windows_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(codecs.BOM_UTF8 + b"a = 1")
+    assert read_text(path) == "a = 1" and read_toml(path, "settings") == {"a": 1}
+    path.write_bytes(codecs.BOM_UTF8 + b"\xff")
+    with pytest.raises(InputError, match="is not UTF-8"):
+        read_text(path)
 
 
 def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
     ("text", "what"),
     [
         (UNITS_ROW[:-40], "of 20 fields"),
-        (UNITS_ROW + UNITS_ROW.replace("==12==", "==13=="), "begins another process; expected one a file"),
+        (UNITS_ROW + UNITS_ROW.replace("==12==", "==13=="), "begins another process; expected one process per file"),
         (UNITS_ROW.replace("12.250000", "soon"), "has 'soon'"),
         (UNITS_ROW.replace("12.250000", "-1"), "has '-1'"),
         (UNITS_ROW.replace("1,1,40,", "1,1,abc,"), "line 9: has 'abc' registers"),

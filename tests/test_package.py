@@ -56,7 +56,7 @@ def test_setup_ships_the_samples() -> None:
 def test_each_wheel_is_tried_with_commands_that_there_are() -> None:
     wheels = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
     commands = [shlex.split(line)[1:] for line in wheels["test-command"] if line.startswith("gpusim ")]
-    assert [cli.build_parser(argv[0]).parse_args(argv).command for argv in commands] == ["replay", "bench"]
+    assert [cli.build_parser(argv[0]).parse_args(argv).command for argv in commands] == ["replay", "report", "bench"]
 
 
 def test_three_pythons_on_three_systems() -> None:

@@ -216,7 +216,7 @@ def test_orion_says_that_nothing_ran_beside() -> None:
 
 def test_latency_target_says_that_it_was_missed() -> None:
     """Beside the other it has three of four SMs, on which its four blocks take two waves instead of one."""
-    said = "target missed: 1 of 1 latency-critical request took more than 1.25 times what its work takes alone"
+    said = "target missed: 1 of 1 latency-critical request took more than 1.25 times its isolated time"
     urgent = stream("urgent", *(kernel(f"u{i}", 4, 21.0) for i in range(3)), priority=1)
     other = stream("other", kernel("o", 40, 21.0))
     result = played("latency-target", urgent, other)

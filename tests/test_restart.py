@@ -221,9 +221,9 @@ def test_streams_with_arrivals_or_without_work_cannot_restart() -> None:
     loop = stream("a", kernel("a", 1, 5.0), arrivals=LoopArrivals(kind="loop", count=2))
     with pytest.raises(InputError, match=r"^streams\[0\].arrivals: is given"):
         restarted("leftover", loop)
-    with pytest.raises(InputError, match=r"^streams\[1\]: takes 0 us alone"):
+    with pytest.raises(InputError, match=r"^streams\[1\]: takes 0 us in isolation"):
         restarted("leftover", stream("a", kernel("a", 1, 5.0)), stream("b"))
-    with pytest.raises(InputError, match=r"^streams\[1\]: takes 1e-06 us alone; expected over a 1,000,000th"):
+    with pytest.raises(InputError, match=r"^streams\[1\]: takes 1e-06 us in isolation; expected over a 1,000,000th"):
         restarted("leftover", stream("a", host("a", 5.0)), stream("b", host("b", 1e-6)))
 
 

@@ -10,6 +10,7 @@ import dataset_sample as sample
 import pytest
 
 from gpusim import cli
+from gpusim.commands import score as score_command
 from gpusim.common.errors import InputError
 from gpusim.lab.dataset import OUTCOMES
 from gpusim.lab.scoreboard import (
@@ -172,3 +173,13 @@ def test_bad_usage_is_one_line(
     assert cli.main(["score", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "t.csv").exists()
+
+
+def test_without_the_source_tree_the_datasets_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(score_command, "__file__", str(tmp_path / "site-packages" / "gpusim" / "commands" / "score.py"))
+    assert cli.main(["score", "--template", "t.csv"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("--data: is not given") and "of the source tree" in line and line.count("\n") == 1

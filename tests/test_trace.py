@@ -293,6 +293,12 @@ def test_an_operation_inside_an_operation_is_refused(place: str) -> None:
     assert line.startswith(FIRST + ".kernel.")
 
 
+def test_the_mark_before_a_text_of_windows_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b"\xef\xbb\xbf" + (REPOSITORY / "traces" / "spaa20_table1.json").read_bytes())
+    assert load_trace(path) == load_trace(REPOSITORY / "traces" / "spaa20_table1.json")
+
+
 def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(gzip.compress(json.dumps(document()).encode()))

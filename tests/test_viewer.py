@@ -154,7 +154,7 @@ def test_a_timeline_worked_out_by_hand(tmp_path: Path, ending: str) -> None:
         "SM 1": [(latency, 5 * us, "k3")],
     }
     details = read.tracks[process, "one"][1][3]
-    assert (details["operation"], details["blocks"], details["alone, us"]) == ("a", 3, 9.0)
+    assert (details["operation"], details["blocks"], details["isolated, us"]) == ("a", 3, 9.0)
     assert [part[3]["blocks"] for part in read.tracks[process, "SM 0"]] == [2, 1]
     assert read.flows == {((process, "one", latency), (process, "two", 10 * us))}
     assert [name for _, name in read.counters] == ["occupancy (threads)"], "the others are not counted"

@@ -99,7 +99,7 @@ def test_a_stream_that_would_restart_too_often_is_no_program() -> None:
     """Of b with 1 us a turn of both holds as many passes as they take us: a million are too many."""
     free = _hosts({"a": 9.0, "b": 1.0})
     require_independent(free, {"a": 999_998.0, "b": 1.0})
-    with pytest.raises(InputError, match=r"^streams\[1\]: takes 1 us alone; expected over a 1,000,000th of all"):
+    with pytest.raises(InputError, match=r"^streams\[1\]: takes 1 us in isolation; expected over a 1,000,000th of all"):
         require_independent(free, {"a": 999_999.0, "b": 1.0})
 
 

@@ -31,9 +31,10 @@ def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -
             y = [row.predicted_ms / row.nothing_ms for row in mine]
             ends = (0.97 * min(*x, *y), 1.03 * max(*x, *y))
             axes.fill_between(
-                ends, [e * (1 - BAND) for e in ends], [e * (1 + BAND) for e in ends], color="#EEEEEE", linewidth=0
-            )
-            axes.plot(ends, ends, color=GREY, linewidth=0.8)
+                ends, [e * (1 - BAND) for e in ends], [e * (1 + BAND) for e in ends], color="#EEEEEE", linewidth=0,
+                label=f"within {100 * BAND:.0f} %",
+            )  # fmt: skip
+            axes.plot(ends, ends, color=GREY, linewidth=0.8, label="exact")
             axes.scatter(x, y, s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
             axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.set_title(f"{title(one.experiment)}\n{one.mape_percent:.1f} %, {one.points} points")
@@ -41,6 +42,7 @@ def draw_scatter(rows: Sequence[Scored], found: Sequence[Summary], path: Path) -
             axes.set_xlabel("Measured / baseline")
         for axes in grid[:, 0]:
             axes.set_ylabel("Predicted / baseline")
+        legend_below(figure, grid[0, 0])
         save_figure(figure, path)
 
 

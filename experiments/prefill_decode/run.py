@@ -204,12 +204,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             known = [(load, row.decode_sms) for load, row in found if row is not None]
             left.plot(
                 [100.0 * a for a, _ in known], [b for _, b in known], "o-", color=colour,
-                label=f"95th percentile \N{MULTIPLICATION SIGN}{target:g}",
+                label=f"{target:g} times an isolated step",
             )  # fmt: skip
         left.set_xlabel("Load of decode (%)")
-        left.set_ylabel("Fewest SMs for decode")
-        left.set_ylim(0, 132)
-        left.legend()
+        left.set_ylabel("Fewest SMs for decode\nto hold the target")
+        left.set_ylim(0, 190)
+        left.set_yticks(range(0, 133, 33))
+        left.legend(loc="upper left", title="95th percentile at most", alignment="left")
         for colour, marker, way in zip(COLOURS, MARKERS, dict.fromkeys(_shown(rows)), strict=False):
             mine = [row for row in rows if row.way == way]
             load, p95 = [100.0 * row.load for row in mine], [row.p95_us / 1e3 for row in mine]

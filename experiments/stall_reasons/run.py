@@ -157,9 +157,9 @@ def draw(rows: Sequence[Waits], path: Path) -> None:
                 markersize=3,
                 label=label,
             )
-        axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8)
+        axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, label="equal")
         axes.set_xlabel("Cycles per instruction, all blocks per SM")
-        axes.set_ylabel("The same, one block per SM")
+        axes.set_ylabel("Cycles per instruction,\none block per SM")
         legend_below(figure, axes, 2)
         save_figure(figure, path)
 

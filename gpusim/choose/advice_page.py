@@ -81,7 +81,7 @@ def print_advice(advice: Advice) -> None:
 
 
 def _legend(shown: Sequence[Choice]) -> list[str]:
-    """What the columns and markers of the table mean."""
+    """Return the explanation of the columns and markers of the table."""
     reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
     named = [re.sub(r"^not validated(:| for) ", "", reason) for reason, _ in reasons.most_common(SHOWN_REASONS)]
     unmeasured = "; ".join(named + ["…"] * (len(reasons) > SHOWN_REASONS))
@@ -101,7 +101,7 @@ def _sentence(best: Choice) -> str:
         "SM split": f"give each SMs of its own, {best.setting.setting}",
         "MPS": f"run {together} under MPS, {best.setting.setting}",
         "MIG": f"give each a MIG instance, {best.setting.setting}",
-        "time slices": "let processes take turns",
+        "time slices": "run separate processes without MPS",
     }[best.setting.mechanism]
 
 

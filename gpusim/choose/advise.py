@@ -243,10 +243,10 @@ def advise(
         objective: ``makespan`` (smallest), ``stp`` (largest) or ``antt`` (smallest). The default is makespan, with
             targets stp, and with arrivals antt.
         targets: of programs, as ``decode=x1.2`` or ``decode=5ms``.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
         jobs: processes; None: one per core.
         ways: settings to compare; None: all that the GPU has (`gpusim.choose.settings.settings`).
-        step: told the name of each step before it.
+        step: called with the name of each step before it starts.
 
     Raises:
         InputError: fewer than two programs, programs recorded on different GPUs, a target of no program, a target
@@ -351,7 +351,7 @@ def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
         if interval_us < alone_us[program.name]:
             yield (
                 f"requests of {program.name} come every {interval_us:g} µs and take {alone_us[program.name]:g} µs "
-                "alone on the GPU: the queue grows"
+                "in isolation: the queue grows"
             )
 
 

@@ -35,7 +35,7 @@ def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenEr
 
     Args:
         gpu: its name.
-        operation_us: mean time of an operation of the work alone, us.
+        operation_us: mean isolated time of an operation of the work, us.
         kind: what was chosen.
     """
     values = known_errors().get(gpu, {}).get(kind, {}).get(length_of(operation_us))

@@ -106,8 +106,8 @@ def explain(
     Args:
         trace: streams, recorded; or the path of its file.
         gpu: the GPU: a `GPU`, its name or the path of its file, or a `Session`; None: the GPU of the recording.
-        recorded_on: the GPU of the recording, where its name in the trace does not ship.
-        step: told the name of each step before it.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
+        step: called with the name of each step before it starts.
 
     Raises:
         InputError: a trace of one stream or without kernels, where nothing overlaps.

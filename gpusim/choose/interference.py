@@ -314,7 +314,7 @@ class _Beside(NamedTuple):
 def _of_kernels(
     gpu: GPU, p: KernelModel, q: KernelModel, sms: tuple[int, ...] | None
 ) -> tuple[_Beside, _Beside] | None:
-    """Two kernels that meet; None: they take turns."""
+    """Two kernels that co-run; None: they are time-shared."""
     key = p.identity, q.identity, sms
     if key not in _PAIRS:
         if len(_PAIRS) >= 16 * MOST_KEPT:

@@ -232,5 +232,5 @@ def sharing_near(work: Work, gpu: GPU, bounds: Bounds, sharing: str, plan: Plan)
 
 
 def lane_weights(work: Work, bounds: Bounds, plan: Plan) -> list[float]:
-    """For each stream, the sum of its operations' times alone, us."""
+    """For each stream, the sum of the isolated times of its operations, us."""
     return [fsum(bounds.alone_us(id, plan.algorithms.get(id, "")) for id in lane) for lane in plan.lanes]

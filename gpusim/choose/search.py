@@ -176,8 +176,8 @@ def select(
         streams: ``search``, one of `WAYS` (the streams are as that makes them, the rest is searched), or lanes to keep.
         order: ``any``: the streams start in an order that the program cannot control, as behind one event; a plan is
             judged by the mean over orders. ``host``: the host launches them in the order of the plan.
-        recorded_on: the GPU of the recording, where the trace's own does not ship.
-        step: told the name of each step before it.
+        recorded_on: the GPU of the recording, if the trace names one that does not ship.
+        step: called with the name of each step before it starts.
 
     Divisions into micro-batches are further algorithms. The result without them is then a start of the search and the
     baseline `UNDIVIDED`.

@@ -1,4 +1,4 @@
-"""`gpusim advise`: which way two programs or more should share a GPU, and what to set for it."""
+"""`gpusim advise`: how two or more programs should share a GPU, and what to set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of command-line arguments: each refuses what it is not with one clear line."""
+"""Types of command-line arguments. Each refuses a wrong value with one clear line."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_
 
 
 def gpu_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that say which GPU, of what recording, and whether fits are kept."""
+    """Add the options for the GPU, the GPU of the recording, and the cache of fits."""
     parser.add_argument(
         "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the GPU of the recording"
     )
     parser.add_argument(
-        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, where its name in the trace does not ship"
+        "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, if the trace names one that does not ship"
     )
     parser.add_argument("--no-cache", action="store_true", help="fit every kernel again, and store no fits")
 
@@ -140,12 +140,12 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """The options among some that were given, as they were written."""
+    """Return those of some options that were given, as they were written."""
     return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 
 def _plain_name(path: str) -> str:
-    """A file's name as a stream's may be: no endings, no strange characters."""
+    """Return a file's name as a valid name of a program: without endings and unusual characters."""
     name = re.sub(r"^sample:|(\.json)?(\.gz)?$", "", Path(path).name)
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"
 
@@ -186,8 +186,9 @@ def arrivals_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=of_program(ARRIVALS, arrivals),
         metavar="PROGRAM=every:TIME|poisson:PER_S|FILE.csv",
-        help=f"{REQUESTS} requests for a program, one every TIME (us, or as 5ms) or PER_S a second at random; or "
-        "at the times of a file: one on each line, us, or in a column time_us, time_ms or time_s; repeatable",
+        help=f"requests of a program: {REQUESTS} of them, one every TIME (in us, or such as 5ms), or PER_S per second "
+        "at random; or one at each time of a file: one time per line, us, or a column time_us, time_ms or time_s; "
+        "repeatable",
     )
 
 
@@ -207,7 +208,7 @@ def arrivals(text: str) -> Arriving:
 
 
 def _times(path: Path) -> tuple[float, ...]:
-    """The first column of a file, or the one that is named as times are."""
+    """Return the times of a file: its first column, or the column with the name of a time."""
     import csv
 
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(cell.strip() for cell in row)]
@@ -292,7 +293,7 @@ def byte_size(text: str) -> int:
 
 
 def memory_size(text: str) -> int:
-    """As `byte_size`, of amounts that are mostly MiB: a small one needs its unit."""
+    """As `byte_size`, but a small number needs its unit, because most of these sizes are MiB."""
     size = byte_size(text)
     if 0 < size < LEAST_MEMORY and not text.rstrip()[-1].isalpha():
         given = text.strip()
@@ -308,30 +309,30 @@ def require_picture(path: Path | None, sources: Iterable[str | Path]) -> None:
 
 
 def picture_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds how a picture is drawn; `drawn_as` reads it."""
+    """Add the options for width, style and title of a picture; `drawn_as` reads them."""
     parser.add_argument(
         "--width",
         type=inches,
         metavar="INCHES",
-        help="of the picture, as 3.35in (a column, the default) or 7in (a page)",
+        help="width of the picture: 3.35in (one column, the default), 7in (a page) or another",
     )
     parser.add_argument(
         "--style",
         choices=("paper", "screen"),
         default="paper",
-        help="text of 8 points at that width, the default, or of 10 points on 7in",
+        help="paper (default): text of 8 points, 3.35 inches wide; screen: text of 10 points, 7 inches wide",
     )
     parser.add_argument("--no-title", action="store_true", help="leave the title to the caption")
 
 
 def drawn_as(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """Draws pictures as the arguments of `picture_arguments` say while it lasts."""
+    """Draw the pictures of the block as the arguments of `picture_arguments` say."""
     usual = COLUMN if args.style == "paper" else PAGE
     return styled(Style(args.width or usual, args.style, not args.no_title))
 
 
 def details(text: str) -> tuple[str, ...]:
-    """Which tables are printed beside the first; `type` of an argument."""
+    """The tables to print after the first: `type` of an argument."""
     known = {name: (name,) for name in DETAILS} | {"gains": ("saved",), "all": DETAILS}
     names = text.split(",")
     wrong = next((name for name in names if name not in known), None)

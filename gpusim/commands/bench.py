@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measures, and prints each row once it is there."""
+    """Measure, and print each row as soon as it is measured."""
     from gpusim.lab.bench import measure
 
     names = [name for name in GROUPS if name in (args.only or GROUPS)]

@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the script, of the parser of all commands that ``args.whole_parser`` makes."""
+    """Print the script for the parser of all commands, which ``args.whole_parser`` makes."""
     print(script(args.shell, args.whole_parser))
 
 
 def script(shell: str, whole_parser: Callable[[], argparse.ArgumentParser]) -> str:
-    """Return the script for a shell; the parser that is made for it then tells completion and can no longer parse."""
+    """Return the script for a shell. The parser that is given can no longer parse after that."""
     import shtab
 
     from gpusim.hardware.gpu import gpu_names

@@ -29,13 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="with new: write the file of the GPU that a profile of nsys or PyTorch was recorded on",
     )
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE.toml", help="with new: the file; default: by its name")
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE.toml", help="with new: the file to write; default: the name of the GPU"
+    )
     parser.add_argument("--device", type=whole(0), metavar="N", help="with new: which of several GPUs")
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints a row, or an object with every value, for each GPU; or all of one."""
+    """Print one row or one JSON object per GPU, or all values of one GPU."""
     from gpusim.hardware.gpu import gpu_names
 
     if args.gpu == "new":
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _new(args: argparse.Namespace) -> None:
-    """Writes the file of the GPU that a profile describes, and says what it does not know."""
+    """Write the file of the GPU that a profile describes, and list the values that the profile lacks."""
     from gpusim.hardware.gpu import gpu_names
     from gpusim.io.new_gpu import described, gpu_file, name_of
 

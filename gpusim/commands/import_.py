@@ -1,4 +1,4 @@
-"""`gpusim import`: a trace out of a profile."""
+"""`gpusim import`: make a trace of a profile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpusim.commands.arguments import gpu_from, whole
 from gpusim.common.errors import InputError
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.progress import estimated, named_steps
-from gpusim.common.tables import counted, print_line
+from gpusim.common.tables import counted, print_written
 from gpusim.io import FORMATS, Order
 
 ORDERS = get_args(Order)
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Imports, writes and says what was decided."""
+    """Import the profile, write the trace, and print the decisions."""
     from gpusim.io.part import Part
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
@@ -74,9 +74,8 @@ def run(args: argparse.Namespace) -> None:
     streams = counted(len(trace.streams), "stream")
     held = f"{counted(kernels, 'kernel')}, {counted(operations, 'operation')}, {streams}"
     device = trace.device if trace.stands_for is None else f"{trace.stands_for}, taken as {trace.device}"
-    print_line(f"{args.out}: {held}, recorded on {device}")
-    for remark in imported.remarks:
-        print_line(f"  {remark}")
+    remarks = (f"  {remark}" for remark in imported.remarks)
+    print_written(args.out, f"{args.out}: {held}, recorded on {device}", *remarks)
 
 
 def _time(text: str) -> float:

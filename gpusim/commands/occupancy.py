@@ -1,4 +1,4 @@
-"""`gpusim occupancy`: how many blocks of a kernel fit on one SM, and what stops the next."""
+"""`gpusim occupancy`: how many blocks of a kernel fit on one SM, and which resource stops the next."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _print(found: Pairs) -> None:
         rows[-2] += [number(case.together_us), f"{case.gain:.3f}x", f"{case.gain_over_fastest:.3f}x", case.policy]
         rows[-1] += [""] * 4
     columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break")]
-    columns += [Column(title, right=True) for title in ("holds", "computes", "memory stalls", "alone µs", "both µs")]
+    columns += [Column(title, right=True) for title in ("holds", "computes", "memory stalls", "isolated µs", "both µs")]
     columns += [Column("gain", right=True), Column("over fastest", right=True), Column("policy")]
     print()
     print_table(columns, rows, "Side by side: gain over one after the other, by the same and by the fastest algorithms")

@@ -1,4 +1,4 @@
-"""`gpusim parallel`: what an iteration of training costs on many GPUs, under each way of dividing it."""
+"""`gpusim parallel`: the cost of a training iteration on many GPUs under each parallelisation strategy."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MEASURED = "only 2 and 4 H200s were measured (experiments/paradl)"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument("network", metavar="NETWORK", help="a network by name, such as resnet50")
-    parser.add_argument("--ranks", required=True, type=whole(1, 10**6), metavar="N", help="GPUs")
+    parser.add_argument("--ranks", required=True, type=whole(1, 10**6), metavar="N", help="number of GPUs")
     parser.add_argument(
-        "--batch", type=whole(1, 10**9), default=256, metavar="N", help="samples of an iteration (default: 256)"
+        "--batch", type=whole(1, 10**9), default=256, metavar="N", help="samples per iteration (default: 256)"
     )
-    parser.add_argument("--strategy", default="all", metavar="NAME", help="one of them, or all (default)")
+    parser.add_argument("--strategy", default="all", metavar="NAME", help="a strategy by name, or all (default)")
     parser.add_argument(
         "--cluster", default="h200", metavar="NAME|FILE", help="h200 (default), h100, abci, or a cluster file"
     )
@@ -39,10 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scaling",
         choices=("strong", "weak"),
-        help="on 1, 2, 4, … ranks: strong keeps the samples of an iteration, weak those of a rank",
+        help="predict for 1, 2, 4, … ranks: strong keeps the samples per iteration, weak the samples per rank",
     )
     parser.add_argument(
-        "--gamma", type=share, default=1.0, metavar="SHARE", help="of values and gradients held at once (default: 1)"
+        "--gamma",
+        type=share,
+        default=1.0,
+        metavar="SHARE",
+        help="share of activations and gradients that is held at once (default: 1)",
     )
     json_flag(parser)
 

@@ -12,7 +12,7 @@ import gpusim
 from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, require_picture, told_with, trace_from
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import print_line
+from gpusim.common.tables import print_written
 from gpusim.results.metrics import DEFAULT_POLICIES
 from gpusim.results.style import save_figure
 
@@ -76,14 +76,14 @@ def run(args: argparse.Namespace) -> None:
     require_picture(args.out, [args.source])
     with told_with([args.source]), drawn_as(args):
         save_figure(kind.draw(args), args.out)
-    print_line(f"{args.out}: {kind.summary}")
+    print_written(args.out, f"{args.out}: {kind.summary}")
 
 
 # ---- what is drawn
 
 
 def _of_replay(args: argparse.Namespace) -> Figure:
-    """The picture of one replay that a function of `gpusim.results.plots` draws: the kind names it."""
+    """Draw one replay by the function of `gpusim.results.plots` that has the name of the kind."""
     from gpusim.results import plots
 
     figure: Figure = getattr(plots, args.kind)(_replayed(args))
@@ -131,7 +131,7 @@ def _stalls(args: argparse.Namespace) -> Figure:
 
 
 class Kind(NamedTuple):
-    """A kind of picture: what makes it, what it shows, and whether policies and operations are of use for it."""
+    """A kind of picture: its function, what it shows, and whether it takes policies and operations."""
 
     draw: Callable[[argparse.Namespace], Figure]
     summary: str

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints every policy, or all of one."""
+    """Print one line per policy, or one policy in full."""
     from gpusim.policies.registry import policies, policy_class, split_name
 
     if args.policy is not None:
@@ -104,7 +104,7 @@ def _plain(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
 
 
 def _whole(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
-    """All that is known of a policy: the errors are the least and most (%) of each experiment, by GPU."""
+    """Return one policy in full, with the smallest and largest error (%) of each experiment, by GPU."""
     from gpusim.results.error_band import measured_errors
 
     plain = _plain(name, policy)
@@ -118,7 +118,7 @@ def _whole(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
 
 
 def _example(name: str, parameters: list[dict[str, Any]]) -> str:
-    """The policy with the first of its parameters whose description shows a value, or that has a default."""
+    """Return the policy with an example of a parameter: the first that shows a value or has a default."""
     for one in parameters:
         sample = SAMPLE.search(one["description"])
         value = sample[1] if sample else one["default"]

@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the recording; existing files are kept")
     calls = parser.add_argument_group("a network or shapes")
-    calls.add_argument("--batch", type=whole(1), metavar="N", help="samples")
+    calls.add_argument("--batch", type=whole(1), metavar="N", help="samples per batch")
     calls.add_argument("--training", action="store_true", help="a training iteration; default: the forward pass")
     calls.add_argument("--math", default="FMA,TF32", metavar="LIST", help="FMA, TF32 or both (default)")
     calls.add_argument(
         "--algorithms",
         choices=("all", "fastest"),
         default="all",
-        help="of which algorithms to record the kernels (default: all); all are timed",
+        help="algorithms whose kernels are recorded (default: all); all are timed",
     )
     calls.add_argument(
         "--outcomes", action="store_true", help="also measure what `gpusim validate` scores; of OPS.py, too"

@@ -19,7 +19,7 @@ from gpusim.commands.arguments import (
     whole,
     with_settings,
 )
-from gpusim.common.files import require_new_folder, require_output
+from gpusim.common.files import require_new_folder, require_output, require_two_outputs
 from gpusim.common.progress import Step, named_steps
 from gpusim.common.tables import print_json
 from gpusim.results.metrics import DEFAULT_POLICIES
@@ -99,6 +99,7 @@ def run(args: argparse.Namespace) -> None:
 
         timeline_format(args.timeline)
         require_output(args.timeline, args.traces)
+    require_two_outputs(args.out, args.timeline)
     with named_steps() as step:
         placements = args.out is not None or args.timeline is not None
         comparison = compared(args, step, placements, residents=args.out is not None)
@@ -121,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def command_of(args: argparse.Namespace) -> str:
-    """The replay that some arguments say, as one would type it; what it writes is left out."""
+    """Return the command line of a replay, without the options that write files."""
     words = ["gpusim", "replay", *args.traces]
     for name in ("gpu", "recorded_on", "seed", "alternatives"):
         value = getattr(args, name)

@@ -163,7 +163,7 @@ def _kernel_table(runs: Sequence[KernelRun], title: str) -> Table:
 
 
 def _kernel_names_table(runs: Sequence[KernelRun], title: str) -> Table:
-    """Kernels by name, those first that waiting and sharing cost most."""
+    """Print kernels by name, the largest cost of waiting and interference first."""
     by_name = grouped(runs, lambda run: short_name(run.kernel))
     costs = {name: fsum(run.waited_us + abs(run.sharing_us) for run in of) for name, of in by_name.items()}
 
@@ -175,7 +175,7 @@ def _kernel_names_table(runs: Sequence[KernelRun], title: str) -> Table:
 
 
 def _time_table(result: Result) -> Table:
-    """The kernels that take most time, those of one name together."""
+    """Print the kernels that take most time, one row per name."""
     by_name = grouped(result.kernel_runs, lambda run: short_name(run.kernel))
     times = {name: fsum(run.end_us - run.start_us for run in runs) for name, runs in by_name.items()}
     whole_us = fsum(times.values())

@@ -11,7 +11,7 @@ from gpusim.commands.arguments import json_flag
 from gpusim.commands.validate import FIGURES, figures, only_regret
 from gpusim.common.errors import InputError
 from gpusim.common.files import require_output
-from gpusim.common.tables import Column, number, numbers, print_json, print_table
+from gpusim.common.tables import Column, number, numbers, print_json, print_table, print_written
 from gpusim.lab.names import title
 
 if TYPE_CHECKING:
@@ -56,10 +56,14 @@ def run(args: argparse.Namespace) -> None:
         require_output(args.template)
     beside = Path(__file__).resolve().parents[2] / DATA  # of the source tree that this package is in
     default = DATA if DATA.is_dir() or not beside.is_dir() else beside
+    if args.data is None and not default.is_dir():
+        expected = f"{DATA} of the source tree, which no wheel holds"
+        raise InputError(None, "--data", "is not given, and there are no measured datasets here", expected)
     benchmark = [load(part) for part in parts(args.data or default)]
     if args.template is not None:
         write_template(args.template, benchmark)
-        print(f"{sum(len(one.conditions) for one in benchmark)} conditions are in {args.template}")
+        conditions = sum(len(one.conditions) for one in benchmark)
+        print_written(args.template, f"{conditions} conditions are in {args.template}")
         return
     predicted = read_predictions(args.predictions, benchmark)
     scores = [score_of(one, predicted[one.part.name]) for one in benchmark if predicted[one.part.name]]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
+from gpusim.common.files import require_two_outputs
 from gpusim.common.tables import Column, counted, number, numbers, print_json, print_left_out, print_line, print_table
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ MOST_ROWS = 40
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.epilog = (
-        "An experiment runs the code of the policies that it names. That has to be beside the experiment, in its "
-        "folder or below it, or installed, or in a folder given with --code-from; what will run is listed first. "
+        "An experiment runs the code of the policies that it names. It must be in the folder of the "
+        "experiment or below it, installed, or in a folder given with --code-from. What will run is listed first. "
         f"{parser.epilog}"
     )
     parser.add_argument(
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     for code in experiment.code:
         _tell(f"runs the policies in {one_line(str(code))}")
     out = args.out or args.experiment.with_suffix(".csv")
+    require_two_outputs(out, args.plot)
     try:
         where = nullcontext(local(args.jobs or os.cpu_count() or 1)) if args.cluster is None else cluster(args.cluster)
         with _sigterm_as_ctrl_c(), where as (executors, width):
@@ -85,16 +87,16 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")
         raise
+    if args.plot is not None:  # first: who reads what is printed may stop reading
+        from gpusim.sweeps.picture import draw
+
+        with drawn_as(args):
+            draw(swept, args.plot)
     if args.json:
         print_json(_as_json(swept))
     else:
         _print(swept)
     sys.stdout.flush()
-    if args.plot is not None:
-        from gpusim.sweeps.picture import draw
-
-        with drawn_as(args):
-            draw(swept, args.plot)
     _tell_what_came_of_it(swept)
     return 2 if len(swept.failures) == len(swept.points) else 0
 

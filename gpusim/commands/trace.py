@@ -11,7 +11,7 @@ import gpusim
 from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
-from gpusim.common.tables import counted, print_json, print_line
+from gpusim.common.tables import counted, print_json, print_line, print_written
 
 MOST_FAULTS = 20  # of one trace that `check` tells
 A_TRACE = "a trace (.json, .json.gz) or sample:NAME"
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "select":
         trace = select(trace, args.stream, args.operation, args.algorithm, args.program)
     trace.save(args.out)
-    print_line(f"{args.out}: {_size(trace)}")
+    print_written(args.out, f"{args.out}: {_size(trace)}")
     return 0
 
 
@@ -109,7 +109,7 @@ def _new(table: str | None, gpu: str, out: str) -> int:
     device = gpu_from(gpu).name
     trace = template(device) if table is None else from_table(table, device)
     trace.save(out)
-    print_line(f"{out}: {_size(trace)}; replay it with gpusim replay {out}")
+    print_written(out, f"{out}: {_size(trace)}; replay it with gpusim replay {out}")
     return 0
 
 

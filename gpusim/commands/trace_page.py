@@ -70,7 +70,7 @@ def _kernels(launches: Iterable[KernelLaunch]) -> dict[str, Any]:
 
 
 def _occupancy(launches: list[KernelLaunch], gpu: GPU | None) -> dict[str, Any]:
-    """Of the longest launch."""
+    """Return the occupancy of the longest launch."""
     longest = max(launches, key=lambda one: one.duration_us)
     found: dict[str, Any] = {"grid": list(longest.grid), "block": list(longest.block)}
     blocks, limiter = (None, None) if gpu is None else launch_occupancy(longest, gpu)

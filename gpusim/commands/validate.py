@@ -1,4 +1,4 @@
-"""`gpusim validate`: predict what a real GPU did, and print how far off that was."""
+"""`gpusim validate`: predict measured co-runs, and print the error."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recordings",
         type=Path,
         metavar="FOLDER",
-        help="predict from these recordings of the same ops on another GPU, not from those of DATASET; their times "
-        "alone are predicted, too: experiment solo",
+        help="predict from these recordings of the same ops on another GPU, not from those of DATASET; their "
+        "isolated times are predicted, too: experiment solo",
     )
     parser.add_argument("--recorded-on", metavar="NAME|PATH", help="the GPU of --recordings")
     parser.add_argument(
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_numbers(MOST_SCALING_POINTS),
         default=(),
         metavar="SMS[,SMS]",
-        help="let predictions use the recorded times of sm_curve.csv on so many SMs, as 32,72; those rows are not "
-        "scored, and a second table shows their effect",
+        help="let predictions use the recorded times of sm_curve.csv on these numbers of SMs, such as 32,72; those "
+        "rows are not scored, and a second table shows their effect",
     )
     parser.add_argument(
         "--worst",
@@ -71,10 +71,10 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.lab.scoring import scoring, worst
     from gpusim.lab.validate import score_without_scaling
 
-    if args.rows is not None:
-        require_output(args.rows)
     if not os.path.isdir(args.dataset):
         raise InputError(args.dataset, "", "is no folder", "one as experiments/h200_validation/data")
+    if args.rows is not None:
+        require_output(args.rows, _files_of(args.dataset, args.recordings))
     if folders := recorded_gpus(args.dataset):
         return _run_matrix(args, folders)
     case = _case(args)
@@ -100,6 +100,11 @@ def run(args: argparse.Namespace) -> None:
     _print_worst(missed)
     for note in scored.notes:
         print_line(f"Note: {note}.")
+
+
+def _files_of(*folders: Path | None) -> list[Path]:
+    """Every file in some folders and below them."""
+    return [path for folder in folders if folder is not None for path in Path(folder).rglob("*")]
 
 
 def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:

@@ -104,7 +104,7 @@ def from_pydantic(path: str | Path | None, error: ValidationError, model: type[B
 
 
 def first_problem(error: ValidationError) -> ErrorDetails:
-    """Returns the first problem that pydantic found; of a misspelt key that it is unknown, not that one is missing."""
+    """Return the first problem that pydantic found. A misspelt key counts as unknown, not as a missing one."""
     first, *others = error.errors(include_url=False)
     if first["type"] == "missing":
         *where, key = first["loc"]

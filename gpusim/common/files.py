@@ -35,7 +35,7 @@ class TooLarge(Exception):
 
 def path_of(given: object, what: str) -> Path:
     """Return a path that is given as text or as one; ``what`` it is of is for the message."""
-    if not isinstance(given, str | os.PathLike):
+    if not isinstance(given, str | os.PathLike) or given == "":
         raise InputError(None, what, f"is {quote(given)}", "the path of a file")
     return Path(given)
 
@@ -83,7 +83,7 @@ def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opens a file; a pipe that nobody writes to is opened as well, and not waited for."""
+    """Open a file without waiting, even if it is a pipe without a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -108,7 +108,7 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is such a file; not, where no file can have such a name."""
+    """Whether the file exists; False for a name that no file can have."""
     return os.path.isfile(path)
 
 
@@ -142,9 +142,9 @@ def parse_toml(text: str, path: str | Path, what: str) -> dict[str, Any]:
 
 
 def utf8(data: bytes, path: str | Path | None) -> str:
-    """Returns the text that a file holds."""
+    """Return the text that a file holds, without the mark that Windows programs put before it."""
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(path, f"byte {error.start}", "is not UTF-8", "text in UTF-8") from None
 
@@ -198,7 +198,7 @@ def write_table(path: str | Path, text: str) -> None:
 
 
 def zipped(data: bytes) -> bytes:
-    """Gzip with no file name and no time in it, so that the same data gives the same bytes."""
+    """Compress by gzip without file name and time, so that the same data gives the same bytes."""
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
         file.write(data)
@@ -268,6 +268,24 @@ def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
         raise unwritable(path, IsADirectoryError(EISDIR, strerror(EISDIR)))
     if os.path.realpath(path) in map(os.path.realpath, inputs):
         raise InputError(path, "", "is read as well as written", "another file to write to")
+
+
+def require_two_outputs(one: Path | None, other: Path | None) -> None:
+    """Refuse a file that is also the other output of a command, or is in that folder, before either is written.
+
+    Args:
+        one: a file, or a folder that the command makes.
+        other: a file.
+
+    Raises:
+        InputError: one would replace the other.
+    """
+    if one is None or other is None:
+        return
+    first, second = Path(os.path.realpath(one)), Path(os.path.realpath(other))
+    if first == second or first in second.parents:
+        problem = "is written twice" if first == second else f"is in {one}, which is written as well"
+        raise InputError(other, "", problem, "another name")
 
 
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:

@@ -124,7 +124,7 @@ def _top(name: str) -> ModuleSpec | None:
 
 
 class _Meaning(NamedTuple):
-    """Of a source file: a hash of what it means, and its imports as (dots, module, names); see `imported_by`."""
+    """A hash of the meaning of a source file, and its imports as (dots, module, names); see `imported_by`."""
 
     digest: str
     imports: tuple[tuple[int, str, tuple[str, ...]], ...] = ()
@@ -138,7 +138,7 @@ class _Meaning(NamedTuple):
 
 
 def _read(text: bytes) -> _Meaning:
-    """Of a Python source; what does not parse means what its bytes are."""
+    """Return the meaning of a Python source; for one that does not parse, that of its bytes."""
     try:
         source = text.decode()
         tree = ast.parse(source)
@@ -148,7 +148,7 @@ def _read(text: bytes) -> _Meaning:
 
 
 def _meaning(file: Path) -> _Meaning:
-    """Of a module's file; one that is compiled from no source beside it means what its bytes are."""
+    """Return the meaning of a module's file; for one without a source beside it, that of its bytes."""
     text = file.read_bytes()
     key = _digest(text)
     if file.suffix != ".py":
@@ -179,7 +179,7 @@ def keep_in(folder: Path) -> None:
 
 
 def _keep() -> None:
-    """Write what was read since, where the folder can be written to."""
+    """Write the meanings that were read since, if the folder can be written to."""
     if _kept is None or _read_before.keys() <= _in_file:
         return
     content = json.dumps(dict(list(_read_before.items())[-MOST_KEPT:])).encode()
@@ -231,7 +231,7 @@ def _write(part: Any, parts: list[str]) -> None:
 
 
 def _imports(part: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Imports wherever they stand, but for those that only type checkers read: dots, module and names of each."""
+    """Return all imports except those for type checkers: dots, module and names of each."""
     for one in _statements(part):
         if isinstance(one, ast.ImportFrom):
             yield one.level, one.module or "", tuple(alias.name for alias in one.names)

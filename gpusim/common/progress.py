@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def no_step(name: str) -> None:
-    """Shows nothing: for where nobody watches."""
+    """Show nothing, for a process without a terminal."""
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def estimated(step: Step, name: str) -> Iterator[None]:
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """Let nobody watch the work within: it is a part of work of which somebody is told as a whole."""
+    """Hide the progress of the block, which is a part of work whose progress is shown as a whole."""
     token = _watcher.set(None)
     try:
         yield
@@ -77,12 +77,12 @@ def unwatched() -> Iterator[None]:
 
 
 def watcher() -> Watcher | None:
-    """Return what to tell the share of the work that is done; None where nobody watches."""
+    """Return the function that takes the completed share of the work; None where nothing is shown."""
     return _watcher.get()
 
 
 def tracked(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Passes items on, and shows how many of ``total`` have passed while somebody watches."""
+    """Yield the items, and show how many of ``total`` were yielded if progress is shown."""
     if not sys.stderr.isatty():
         yield from items
         return

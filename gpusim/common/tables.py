@@ -10,7 +10,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, zip_longest
-from typing import Any, Literal, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TextIO, TypeVar
 
 from gpusim.common.errors import one_line
 
@@ -88,13 +89,20 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     return "\n".join([one_line(title), *lines] if title else lines)
 
 
-def print_line(text: str, most: int | None = None) -> None:
+def print_line(text: str, most: int | None = None, file: TextIO | None = None) -> None:
     """Print a line of text, without anything that a terminal would obey.
 
     Where no terminal says how wide it is, the line is broken after ``most`` characters; None: never.
     """
-    line, width = one_line(text), shutil.get_terminal_size().columns if sys.stdout.isatty() else most
-    print(line if width is None else _broken(line, width))
+    file = sys.stdout if file is None else file
+    line, width = one_line(text), shutil.get_terminal_size().columns if file.isatty() else most
+    print(line if width is None else _broken(line, width), file=file)
+
+
+def print_written(path: str | Path, *lines: str) -> None:
+    """Print what was written to a file; on standard error where it is a device, such as /dev/stdout."""
+    for line in lines:
+        print_line(line, file=sys.stderr if str(path).startswith("/dev/") else None)
 
 
 def print_left_out(count: int, what: str = "") -> None:

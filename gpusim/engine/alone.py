@@ -86,8 +86,8 @@ def alone_under(
 class KnownRuns:
     """Timelines of launches on idle SMs, for one replay: known when an equal launch comes for the second time.
 
-    What is simulated serves later replays, too. Each still steps through the first of equal launches, so its result
-    does not depend on the replays before it.
+    Later replays use these timelines, too. Each still simulates the first of equal launches, so its result does not
+    depend on the replays before it.
 
     ``domains`` and ``domain_share`` are as of `alone_under`.
     """

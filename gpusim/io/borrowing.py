@@ -1,6 +1,6 @@
 """Counters for kernels that a profiler left out, from counted launches of the same kernel in the same profile.
 
-A name only recognises the same kernel again. What a kernel does is never read from it.
+A name only recognises the same kernel again. No demand is derived from it.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ def _of_same_grid(mix: Mix, run: Run, lender: Run) -> Mix:
 
 
 def _of_other_grid(mix: Mix, run: Run, lender: Run) -> Mix:
-    """What a block demands in a launch with another grid.
+    """Return the demand of a block in a launch with another grid.
 
-    Its work stays, unless its block takes more than `SAME_WORK` times as long, or as short: then it is assumed to
+    Its work stays the same if the time of a block is within a factor of `SAME_WORK`. Otherwise the block is assumed to
     work at the same pace [D]. Active cycles follow the time and the share of the SMs that get a block, resident warps
     the most blocks that an SM holds. Hit rates and the least active cycles do not carry over.
     """

@@ -190,7 +190,7 @@ def _programs(names: Mapping[StreamKey, str], name: str) -> tuple[Program, ...]:
 
 
 def program_name(name: str) -> str:
-    """What a program is called whose trace has a name: of what names may hold."""
+    """Return the name of the program of a trace: its name with the characters that a name may have."""
     return _NOT_IN_STREAMS.sub("_", name)[:200] or "imported"
 
 
@@ -226,7 +226,7 @@ def _remarks(
     told = (
         (
             sum(run.mix is None for run in runs),
-            f"of {len(kernels)} kernels have no counters: what their blocks ask of the GPU is estimated",
+            f"of {len(kernels)} kernels have no counters: their demand is estimated",
         ),
         (
             sum(copy.direction in ("h2d", "d2h") and copy.memory is None for copy in copies),
@@ -236,7 +236,7 @@ def _remarks(
             sum(communicates(run.name) for run in runs),
             "kernels exchange data with other GPUs: their durations include waiting for these",
         ),
-        (_beside_others(kernels), "kernels ran beside kernels of other streams: their durations include that"),
+        (_beside_others(kernels), "kernels ran beside kernels of other streams: their durations include interference"),
         (rounded, f"kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us"),
         (contradicted, "waits between streams contradict the recorded times and are left out"),
     )

@@ -107,7 +107,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Cells, Cells, bool]]:
             names = [_NAMES.get(title, title) for title, _ in titles]
             units = {name: unit for name, (_, unit) in zip(names, titles, strict=True) if unit}
         elif cells == header:
-            raise InputError(path, place, "begins another process", "one a file: nvprof --log-file %p.csv")
+            raise InputError(path, place, "begins another process", "one process per file: nvprof --log-file %p.csv")
         elif not units and cells[0] in MICROSECONDS:
             units = dict(zip(names, cells, strict=False))
         elif len(cells) == len(names):

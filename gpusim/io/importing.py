@@ -78,15 +78,15 @@ def import_profile(
     order: Order = "inferred",
     part: Part | None = None,
 ) -> Imported:
-    """Reads a profile into a trace; of several, one for each rank of a job, a GPU each.
+    """Read a profile into a trace, or the profiles of all ranks of a job, each of which has its own GPU.
 
     Args:
         path: the profile, or those of several ranks.
-        format: one of `gpusim.io.FORMATS`; None looks at what is in the file.
-        gpu: that it was recorded on: a GPU, its name or the path of its file; None: the one that the profile names.
+        format: one of `gpusim.io.FORMATS`; None: detected from the content.
+        gpu: the GPU of the recording: a GPU, its name or the path of its file; None: the one that the profile names.
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU if the profile has several; None: the first that ran kernels.
-        order: between streams: as the profile records it, inferred from the times where it does not, or none.
+        order: order between streams: recorded, inferred from the times if it was not recorded, or none.
         part: a step, a range or a window of time; None: all.
 
     Raises:
@@ -113,7 +113,7 @@ def import_profile(
 
 @dataclass(frozen=True)
 class _OfGpu:
-    """What a profile says of one GPU."""
+    """The part of a profile that belongs to one GPU."""
 
     path: Path
     format: str

@@ -172,7 +172,7 @@ def _slices(run: KernelRun | OperationRun, work: _GPUWork) -> list[Slice]:
         "request": run.request,
         "blocks": run.blocks,
         "bound by": run.bound_by,
-        "alone, us": round(run.solo_us, DECIMALS),
+        "isolated, us": round(run.solo_us, DECIMALS),
         "waited, us": round(run.waited_us, DECIMALS),
         "sharing, us": round(run.sharing_us, DECIMALS),
     }

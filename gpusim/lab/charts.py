@@ -172,7 +172,7 @@ def stalls(trace: str, mixes: Sequence[KernelMix]) -> Figure:
 
 
 def stall_reasons(mixes: Sequence[KernelMix], axes: Axes) -> None:
-    """Draws a bar a kernel, from 0 to 100 % of the time of its warps, divided by `STALLS`."""
+    """Draw one bar per kernel, from 0 to 100 % of the time of its warps, divided by `STALLS`."""
     for n, words in enumerate((*STALLS, REST)):
         rows = [row for row, mix in enumerate(mixes) if mix.stalls.get(words)]
         before = [fsum(list(mixes[row].stalls.values())[: list(mixes[row].stalls).index(words)]) for row in rows]

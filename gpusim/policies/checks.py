@@ -162,7 +162,7 @@ class Border:
                     self._check_kernel(f"grants[{n}]", kernel, kernels)
                     self._check_grant(f"grants[{n}]", grant)
                 if kernel in grants:
-                    self._refuse(f"grants[{n}] is a second one for kernel {kernel}", "one a kernel")
+                    self._refuse(f"grants[{n}] is a second one for kernel {kernel}", "one for each kernel")
                 grants[kernel] = grant
             if type(answer.evictions) is not tuple:
                 self._refuse(f"evictions is {quote(answer.evictions)}", "a tuple of Eviction")

@@ -17,7 +17,7 @@ whole_gpu = lru_cache(4096)(Grant)  # by kernel: one that is given again is the 
 
 @dataclass
 class Serial(Policy):
-    """All kernels one after the other, as if all were in one stream; streams that restart take turns, pass by pass.
+    """All kernels one after the other, as if all were in one stream; streams that restart alternate, pass by pass.
 
     Copies and work on the host run beside, as the trace has them.
     """

@@ -68,8 +68,8 @@ class Orion(Policy):
     )
     duration_us: float | None = parameter(
         None,
-        "best-effort work, us alone, after which none is launched until all of it has ended; default no limit (the "
-        "authors advise 2.5 % of a request's latency [M])",
+        "isolated time of best-effort work, us, after which none is launched until all of it has ended; default no "
+        "limit (the authors advise 2.5 % of a request's latency [M])",
         above=0,
     )
     _launched_us: float = field(default=0.0, init=False, repr=False)
@@ -151,7 +151,7 @@ def occupancy_together(first: KernelView, second: KernelView, gpu: GPU) -> int:
 def padding(view: View, urgent: KernelView, others: Sequence[KernelView]) -> Padding | None:
     """The first best-effort kernel that fits beside a latency-critical one without lengthening it, and how [V].
 
-    Times are the model's own, of each kernel alone; REEF profiles them before.
+    Times are the model's, of each isolated kernel; REEF profiles them before.
     """
     layers, sms = critical_sms(urgent.blocks, view.gpu.sm_count)
     if sms == view.gpu.sm_count:

@@ -336,8 +336,8 @@ class Policy(ABC):
     def shows_sms(self) -> bool:
         """Whether a program sees only the SMs that it is given, as in a green context.
 
-        Its kernels then wait for the turns of other streams half as long (`gpusim.model.front_end`), and kernels of
-        other programs do not replace its code in the caches of its SMs (`gpusim.engine.code`).
+        If so, its kernels wait half as long for launches of other streams (`gpusim.model.front_end`). Kernels of other
+        programs then do not replace its code in the caches of its SMs (`gpusim.engine.code`).
         """
         return False
 

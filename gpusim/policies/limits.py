@@ -31,7 +31,7 @@ from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_se
 
 @dataclass
 class Parts(Divides):
-    """Parts of the GPU that are fixed before the replay, one a stream; streams beyond them wait for a free one.
+    """Parts of the GPU that are fixed before the replay, one for each stream; streams beyond them wait for a free one.
 
     Class attributes:
         holds_internal: whether kernels on streams that a library opened itself are held to the part, too.

@@ -87,7 +87,7 @@ class Quota(Divides):
     blocks: str | None = parameter(
         None, "most blocks of each stream on an SM, as A:2+B:3; a stream not named has no limit", of_streams=BY_NAME
     )
-    release: bool = parameter(False, "a stream that is alone on the GPU for the moment may fill it")
+    release: bool = parameter(False, "a stream may fill the GPU while no other has work")
     _most: Mapping[str, int] = field(default_factory=dict, init=False, repr=False)
     _fell_back: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 

@@ -330,6 +330,6 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
 
 
 def _kind(hint: object) -> tuple[str, Callable[[str], object]]:
-    """What a parameter is, and how its text is read; of one that may be None, what else it is."""
+    """Return the type of a parameter and the reader of its text; None as a further type is left out."""
     kind = next((option for option in typing.get_args(hint) if option is not NoneType), hint)
     return READERS.get(kind, ("text", str))

@@ -116,7 +116,7 @@ class Deadlines:
         if not self._late:
             return ()
         late = f"{len(self._late):,} of {counted(len(self._known), 'latency-critical request')}"
-        return (f"target missed: {late} took more than {self.slowdown:g} times what its work takes alone",)
+        return (f"target missed: {late} took more than {self.slowdown:g} times its isolated time",)
 
     def _end_us(self, of: PassView) -> float:
         return of.release_us + self.slowdown * of.alone_us

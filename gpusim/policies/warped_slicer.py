@@ -248,7 +248,7 @@ class WarpedSlicer(Policy):
 
 
 def _layout(view: View) -> dict[int, tuple[int, ...]]:
-    """The SMs in equal parts, one a kernel; in each the first SM runs 1 block, the next 2, … and again from 1."""
+    """The SMs in equal parts, one for each kernel. In each part the first SM runs 1 block, the next 2, and so on."""
     sms, kernels = view.gpu.sm_count, view.kernels
     layout = {}
     for n, kernel in enumerate(kernels):

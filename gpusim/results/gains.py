@@ -1,4 +1,4 @@
-"""Where a policy's gain over serial comes from: what every SM was doing, under one against under the other.
+"""Where the gain of a policy over serial comes from: the time of every SM by state, under both policies.
 
 At every instant an SM is in one of five states, so that the means of their times over the SMs add up to the makespan:
 
@@ -8,9 +8,9 @@ At every instant an SM is in one of five states, so that the means of their time
     sharing  this SM holds blocks of a launch that shares an SM with another launch, now or ever, under either policy
     rate     this SM holds blocks of a launch that never does
 
-Serial's time in a state less the policy's is what that state contributes to the gain. Busy SMs do the same work under
-both, so the last two are about how fast: kernels on one SM hide one another's latencies, or slow one another; those
-on SMs of their own run faster where these hold more of their blocks, slower where others load L2 and DRAM. The
+A state contributes serial's time in it less the policy's time in it. Busy SMs do the same work under both policies, so
+the last two states differ by speed. Kernels on one SM hide each other's latency, or slow each other down. Kernels on
+their own SMs run faster where an SM holds more of their blocks, and slower where other kernels load L2 and DRAM. The
 decomposition is designed here [D].
 """
 

@@ -219,7 +219,7 @@ class Usage:
 
     @cached_property
     def shares(self) -> list[list[list[float]]]:
-        """For each SM, each bin and each of `USES`, the share of what there is of it that was used.
+        """The used share of each of `USES`, for each SM and each bin of time.
 
         Registers, shared memory, threads (in warps), block slots and issue slots are those of the SM. For DRAM and L2
         it is the SM's share of the bandwidth that the device sustains times the number of SMs, so that the mean over

@@ -119,6 +119,12 @@ def _merits(swept: Swept) -> Figure:
         return figure
 
 
+def _two_lines(policy: str, letters: int) -> str:
+    """A policy in words, its parameters on a second line."""
+    name, _, parameters = in_words(policy).partition(", ")
+    return "\n".join(shortened(line, letters) for line in (name, parameters) if line)
+
+
 def _draw_merits(axes: Axes, several: Sequence[SweptRow], figure: str, pareto: dict[str, bool]) -> None:
     """Draws a row for each policy: its points, and their mean with its 95 % interval."""
     names = list(pareto)
@@ -134,5 +140,5 @@ def _draw_merits(axes: Axes, several: Sequence[SweptRow], figure: str, pareto: d
     axes.locator_params(axis="x", nbins=4 if style().wide else 3)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.6g}")
     letters = int(0.45 * style().letters)
-    axes.set_yticks(range(len(names)), [shortened(in_words(name), letters) for name in names])
+    axes.set_yticks(range(len(names)), [_two_lines(name, letters) for name in names], linespacing=0.9)
     grid(axes, "x")

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from gpusim.common import errors, strict
 from gpusim.common.errors import InputError
 
-# What a trace can have at most; `gpusim schema trace` gives the limit of every number with its unit.
+# Limits of a trace; `gpusim schema trace` gives the limit of every number with its unit.
 LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
 MAX_DURATION_US = 1e9  # 17 minutes: far above any kernel, far below overflow
 MAX_BLOCKS = 2**31 - 1  # thread blocks of one launch

@@ -62,6 +62,6 @@ def require_independent(trace: Trace, programs_us: Mapping[str, float]) -> None:
                 raise InputError(None, where, "waits for another program", expected)
     for program in trace.programs:
         if fsum(programs_us.values()) >= MAX_REQUESTS * programs_us[program.name]:
-            problem = f"takes {programs_us[program.name]:g} us alone"
+            problem = f"takes {programs_us[program.name]:g} us in isolation"
             expected = f"over a {MAX_REQUESTS:,}th of all programs together, as it is to restart"
             raise InputError(None, place[program.streams[0]], problem, expected)

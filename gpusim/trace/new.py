@@ -29,7 +29,7 @@ def template(device: str) -> Trace:
     """Return a trace, of a GPU by name, that replays as it is: two streams with every required field, for editing."""
     first = _kernel("first", "gemm", blocks=528, threads=256, registers=128, shared_bytes=32768, duration_us=120.0)
     second = _kernel("second", "copy", blocks=1056, threads=128, registers=32, shared_bytes=0, duration_us=80.0)
-    notes = "A template: replace its kernels by your own. Durations are of each kernel alone on the whole GPU."
+    notes = "A template: replace its kernels by your own. Durations are those of each isolated kernel on the whole GPU."
     streams = (Stream(name="a", operations=(first,)), Stream(name="b", operations=(second,)))
     return Trace(name="template", device=device, notes=notes, streams=streams)
 
@@ -40,8 +40,8 @@ def from_table(path: str | Path, device: str) -> Trace:
     Args:
         path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per
             thread of a block, its static and dynamic shared memory together, the duration of the kernel alone on the
-            whole GPU in microseconds, the stream that it runs on, and the program of that stream. Without a stream a
-            row is of the stream that is named after its program.
+            whole GPU in microseconds, the stream that it runs on, and the program of that stream. A row
+            without a stream belongs to the stream that is named after its program.
         device: name of the GPU that the durations are of.
     """
     streams: dict[str, list[Operation]] = {}
@@ -70,7 +70,7 @@ def from_table(path: str | Path, device: str) -> Trace:
                 raise InputError(path, place, problem, f"{quote(program_of[stream])}, as before")
     if not streams:
         raise InputError(path, "", "has no rows", "one for each kernel")
-    notes = f"From {Path(path).name}: durations are of each kernel alone. What blocks demand was not counted."
+    notes = f"From {Path(path).name}: isolated durations, no counters: demand is estimated."
     made = tuple(Stream(name=name, operations=tuple(operations)) for name, operations in streams.items())
     named = dict.fromkeys(program for program in program_of.values() if program)
     try:

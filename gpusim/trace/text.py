@@ -30,7 +30,7 @@ def text_of(data: bytes, source: Path | None) -> str:
         problem = f"has more than one object or list in {LEAST_BYTES_PER_GROUP} bytes"
         raise InputError(source, "", problem, "a trace in JSON")
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")  # Windows programs begin a text with a mark
     except UnicodeDecodeError as error:
         problem = f"byte {error.start} is not UTF-8 text"
         raise InputError(source, "", problem, "a trace in JSON, UTF-8 or gzip of it") from None

@@ -1,6 +1,6 @@
 """Tables of the microbenchmarks and the constants of the model, from a log.
 
-Here are the tables behind the constants of a GPU file. The study `experiments/h200_microbench` says what each shows,
+Here are the tables behind the constants of a GPU file. The study `experiments/h200_microbench` explains each table,
 and makes more tables of the same log. Nothing here needs a GPU.
 """
 

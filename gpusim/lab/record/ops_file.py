@@ -28,7 +28,7 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")  # is a file's name, too
 
 
 class OutOfMemory(Exception):
-    """What is made or run does not fit into the GPU's memory."""
+    """The inputs or the call do not fit into the GPU's memory."""
 
 
 class Synchronises(Exception):

@@ -1,4 +1,4 @@
-"""What is measured of PyTorch callables, and how times become rows."""
+"""Measure PyTorch callables, and make rows of their times."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def plus_separated(policy: str, key: str, text: str, read: Callable[[str], T], w
         try:
             found.append(read(part.strip()))
         except (ValueError, ZeroDivisionError):
-            raise wrong(policy, f"{key} has {quote(part)}", f"{what}, one a stream, joined by +") from None
+            raise wrong(policy, f"{key} has {quote(part)}", f"{what}, one for each stream, joined by +") from None
     return found
 
 

@@ -133,8 +133,8 @@ def spatial_us(p: int, B: float, W: float, halos: Sizes, gathered: Sizes, links:
 def filter_us(p: int, B: float, y: Sizes, x: Sizes, links: Links) -> float:
     """T_comm = sum over divided layers of (p-1)(alpha + B y_l delta beta / p) + 2 (p-1)(alpha + B x_l delta beta / p).
 
-    Outputs are gathered forward, gradients of inputs all-reduced backward. With x_(l+1) = y_l, as where nothing stands
-    between divided layers, it is the paper's 3 (p - 1) sum over l < G of (alpha + B y_l delta beta / p).
+    Outputs are gathered forward, gradients of inputs all-reduced backward. If nothing stands between
+    divided layers, x_(l+1) = y_l, and this is the paper's 3 (p - 1) sum over l < G of (alpha + B y_l delta beta / p).
     """
     scale = B * DELTA
     return all_gather_us(p, np.asarray(y) * scale, links) + all_reduce_us(p, np.asarray(x) * scale, links)
