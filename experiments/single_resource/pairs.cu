@@ -1,10 +1,10 @@
 // Kernels that load one resource each, at sizes of published studies of interference: isolated and in two streams.
 //
-//   pairs FOLDER            times every kernel isolated and the pairs of PAIRS in both orders
-//   pairs FOLDER profile    launches each kernel once, in the range of a profiler
+//   pairs FOLDER SIZES            times every kernel isolated and pairs of them in both orders
+//   pairs FOLDER SIZES profile    launches each kernel once, in the range of a profiler
 //
-// Writes kernels.csv and pairs.csv into FOLDER; `profile` reads the turns from kernels.csv. All kernels take about
-// TARGET_MS. record.py says what the columns mean. Exit status 3: no usable GPU.
+// SIZES is `published`, or `other` for sizes beside those. Writes kernels.csv and pairs.csv into FOLDER; `profile` reads
+// the turns from kernels.csv. All kernels take about TARGET_MS. Exit status 3: no usable GPU.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
@@ -122,22 +122,38 @@ static Function multiplies(int chains) {
     return all[chains - 1];
 }
 
-static std::vector<Kernel> kernels_for(int sms) {
+// The sizes of kernels; blocks and threads of copies from DRAM go together.
+struct Sizes {
+    std::vector<int> dram_blocks, dram_threads, l2_mib, l1_kib, fp32_threads, fp64_threads;
+    std::string l2, l1_beside, whole, half, fills;  // of those that meet kernels of other kinds
+};
+
+static Sizes sizes_of(const std::string& name, int sms) {
+    const auto copy = [](int blocks) { return "dram/" + std::to_string(blocks); };
+    if (name == "published")
+        return {{sms / 4, sms / 2, sms * 3 / 4, sms, sms * 2}, {1024, 1024, 1024, 1024, 1024}, {8, 16, 24, 32, 40},
+                {32, 64, 96, 128}, {128, 256, 512, 1024}, {128, 512}, "l2/16", "fp32_4/128", copy(sms), copy(sms / 2),
+                "fp32_4/512"};
+    return {{50, 88, sms, sms * 2, sms * 4}, {1024, 1024, 768, 1024, 512}, {4, 12, 20, 28, 36}, {24, 48, 72, 88},
+            {128, 192, 384, 640, 768}, {128, 256, 384}, "l2/12", "fp32_4/128", copy(sms), copy(88), "fp32_4/384"};
+}
+
+static std::vector<Kernel> kernels_for(const Sizes& sizes, int sms) {
     std::vector<Kernel> kernels;
     for (int each : {1, 2}) kernels.push_back({"sleep/" + std::to_string(each * sms), rest, each * sms, 1024, 0});
-    for (int quarters : {1, 2, 3, 4, 8}) {
-        const int blocks = sms * quarters / 4;
-        kernels.push_back({"dram/" + std::to_string(blocks), copy_all, blocks, 1024, BUFFER});
+    for (size_t i = 0; i < sizes.dram_blocks.size(); i++) {
+        const int blocks = sizes.dram_blocks[i];
+        kernels.push_back({"dram/" + std::to_string(blocks), copy_all, blocks, sizes.dram_threads[i], BUFFER});
     }
-    for (size_t mib : {8, 16, 24, 32, 40})
+    for (int mib : sizes.l2_mib)
         kernels.push_back({"l2/" + std::to_string(mib), copy_all, sms / 2, 1024, mib * MIB});
-    for (size_t kib : {32, 64, 96, 128})
-        kernels.push_back({"l1/" + std::to_string(kib), copy_own, sms, 64, kib * 1024});
+    for (int kib : sizes.l1_kib)
+        kernels.push_back({"l1/" + std::to_string(kib), copy_own, sms, 64, size_t(kib) * 1024});
     for (int chains = 1; chains <= 4; chains++) {
-        for (int threads : {128, 256, 512, 1024})
+        for (int threads : sizes.fp32_threads)
             kernels.push_back({"fp32_" + std::to_string(chains) + "/" + std::to_string(threads),
                                multiplies<float>(chains), sms, threads, 0});
-        for (int threads : {128, 512})
+        for (int threads : sizes.fp64_threads)
             kernels.push_back({"fp64_" + std::to_string(chains) + "/" + std::to_string(threads),
                                multiplies<double>(chains), sms, threads, 0});
     }
@@ -145,18 +161,13 @@ static std::vector<Kernel> kernels_for(int sms) {
 }
 
 // Kernels beside themselves, arithmetic beside a copy, and some of other resources.
-static bool paired(const std::string& a, const std::string& b, int sms) {
+static bool paired(const std::string& a, const std::string& b, const Sizes& sizes, int sms) {
     const auto kind = [](const std::string& name) { return name.substr(0, name.find('/')); };
-    const std::string whole = "dram/" + std::to_string(sms), half = "dram/" + std::to_string(sms / 2);
     if (a == b) return a != "dram/" + std::to_string(2 * sms);
-    if (kind(a) == "sleep" && kind(b) == "sleep") return true;
-    if (kind(a) == "sleep" && (b == whole || b == "fp32_4/512")) return true;
-    if (b == whole && (kind(a).substr(0, 2) == "fp" || kind(a) == "l1")) return true;
-    if (a == whole && kind(b).substr(0, 2) == "fp") return true;
-    if (a == whole && kind(b) == "l1") return true;
-    if ((a == half && kind(b) == "l2") || (a == whole && b == "l2/16")) return true;
-    if (kind(a) == "l2" && b == "fp32_4/512") return true;
-    if (kind(a) == "l1" && b == "fp32_4/128") return true;
+    if (kind(a) == "sleep" && (kind(b) == "sleep" || b == sizes.whole || b == sizes.fills)) return true;
+    if (b == sizes.whole && (kind(a).substr(0, 2) == "fp" || kind(a) == "l1" || a == sizes.l2)) return true;
+    if (kind(a) == "l2" && (b == sizes.half || b == sizes.fills)) return true;
+    if (kind(a) == "l1" && b == sizes.l1_beside) return true;
     return a == "fp32_4/128" && kind(b) == "fp64_4";
 }
 
@@ -164,7 +175,7 @@ int main(int count, char** arguments) {
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // else the first launch of a kernel waits for the other stream
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return EXIT_NO_GPU;
-    if (count < 2) fail("pairs", "expected FOLDER [profile]", __FILE__, __LINE__);
+    if (count < 3) fail("pairs", "expected FOLDER SIZES [profile]", __FILE__, __LINE__);
     const std::string folder = arguments[1];
     Device gpu;
     CHECK(cudaDeviceGetAttribute(&gpu.sms, cudaDevAttrMultiProcessorCount, 0));
@@ -176,8 +187,9 @@ int main(int count, char** arguments) {
         CHECK(cudaEventCreate(&gpu.begin[i]));
         CHECK(cudaEventCreate(&gpu.end[i]));
     }
-    std::vector<Kernel> kernels = kernels_for(gpu.sms);
-    if (count > 2 && !strcmp(arguments[2], "profile")) {
+    const Sizes sizes = sizes_of(arguments[2], gpu.sms);
+    std::vector<Kernel> kernels = kernels_for(sizes, gpu.sms);
+    if (count > 3 && !strcmp(arguments[3], "profile")) {
         std::ifstream file(folder + "/kernels.csv");
         std::map<std::string, long long> turns;
         for (std::string line; getline(file, line);) {
@@ -216,7 +228,7 @@ int main(int count, char** arguments) {
     fprintf(file, "first,second,first_ms,second_ms\n");
     for (const Kernel& a : kernels)
         for (const Kernel& b : kernels) {
-            if (!paired(a.name, b.name, gpu.sms) && !paired(b.name, a.name, gpu.sms)) continue;
+            if (!paired(a.name, b.name, sizes, gpu.sms) && !paired(b.name, a.name, sizes, gpu.sms)) continue;
             const std::vector<float> ms = gpu.median({&a, &b});
             fprintf(file, "%s,%s,%.4f,%.4f\n", a.name.c_str(), b.name.c_str(), ms[0], ms[1]);
         }

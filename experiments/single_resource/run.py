@@ -1,16 +1,14 @@
 """Kernels of one resource, two in two streams, measured and predicted: `python experiments/single_resource/run.py`.
 
 pairs.cu has copies that keep DRAM, L2 or L1 busy, multiplications in FP32 and FP64 with one to four chains, and kernels
-that sleep. Its sizes are those of a published study of interference (Elvinger et al., arXiv 2501.16909). An H100 ran
-each kernel isolated, and pairs of them in both orders. Nsight Compute counted each once. Here its profile is imported,
-and each pair is replayed in two streams. It writes README.md and result.csv beside itself (or to --out DIR).
-
-    python experiments/single_resource/run.py --measure   # on a machine with an NVIDIA GPU, nvcc and ncu
+that sleep. Its sizes are those of a published study of interference (Elvinger et al., arXiv 2501.16909), and others
+beside them. An H100 ran each kernel isolated, and pairs of them in both orders. Nsight Compute counted each once
+(record.py). Here its profile is imported, and each pair is replayed in two streams. It writes README.md and result.csv
+beside itself (or to --out DIR).
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +17,15 @@ from statistics import fmean, median
 from experiments.markdown import table
 from experiments.rows import lines
 from experiments.study import Study
-from gpusim.common.files import MAX_BYTES, read_text, write_table
 from gpusim.common.tables import grouped
 from gpusim.io.importing import import_profile
-from gpusim.lab.record.counters import COUNTERS
-from gpusim.lab.record.own_program import DEVICE_COUNTERS
-from gpusim.lab.record.toolchain import FROM_START, build, counted, require_ncu, run
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Kernel, Stream
 
 HERE = Path(__file__).resolve().parent
-KERNELS, PAIRS, PROFILE = HERE / "kernels.csv", HERE / "pairs.csv", HERE / "ncu.csv.gz"
 GPU = "h100-sxm"
-LEAST_CAPABILITY = 7.0
-BUSIEST = "sm__throughput.avg.pct_of_peak_sustained_active"
+SIZES = {"published": "published", "other": "beside them"}  # in the names of files, and on the page
 WORST = 12
 
 
@@ -42,6 +34,7 @@ class Pair:
     """Two kernels in two streams.
 
     Attributes:
+        sizes: published, or other.
         first: launched first: name and size.
         second: launched second.
         serial_ms: sum of their isolated times.
@@ -49,6 +42,7 @@ class Pair:
         predicted_ms: the same.
     """
 
+    sizes: str
     first: str
     second: str
     serial_ms: float
@@ -61,37 +55,20 @@ class Pair:
         return 100.0 * (self.predicted_ms / self.measured_ms - 1.0)
 
 
-def measure() -> None:
-    """Time the kernels and their pairs on this machine's GPU, and count each kernel."""
-    require_ncu()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        program = folder / "pairs"
-        build(HERE / "pairs.cu", program, LEAST_CAPABILITY)
-        run([str(program), str(folder)], "the kernels")
-        log = counted(
-            [str(program), str(folder), "profile"],
-            folder / "ncu.csv",
-            (*COUNTERS, *DEVICE_COUNTERS, BUSIEST),
-            *FROM_START,
-        )
-        for path in (KERNELS, PAIRS):
-            write_table(path, read_text(folder / path.name, MAX_BYTES))
-        write_table(PROFILE, log)
-
-
-def pairs() -> Iterator[Pair]:
-    """Every pair, predicted from the imported profile; a kernel has the duration that was timed without a profiler."""
+def pairs(sizes: str) -> Iterator[Pair]:
+    """Every pair of some sizes, predicted from the imported profile; kernels last as long as without the profiler."""
     session = Session(GPU, GPU)
-    rows = list(lines(KERNELS))
+    rows = list(lines(HERE / f"{sizes}_kernels.csv"))
     isolated = {row["kernel"]: float(row["ms"]) for row in rows}
-    profiled = [one for one in import_profile(PROFILE, "ncu").trace.operations() if isinstance(one, Kernel)]
+    profiled = [
+        one for one in import_profile(HERE / f"{sizes}_ncu.csv.gz", "ncu").trace.operations() if isinstance(one, Kernel)
+    ]
     beyond_us = session.gpu.model.event_overhead_us + session.gpu.model.launch_latency_us
     launches = {}
     for row, one in zip(rows, profiled, strict=True):
         timed = {"name": row["kernel"], "duration_us": 1e3 * float(row["ms"]) - beyond_us}
         launches[row["kernel"]] = one.kernel.model_copy(update=timed)
-    for row in lines(PAIRS):
+    for row in lines(HERE / f"{sizes}_pairs.csv"):
         names = row["first"], row["second"]
         streams = tuple(
             Stream(name=at, operations=(Kernel(id=at, kind="kernel", kernel=launches[name]),))
@@ -100,44 +77,36 @@ def pairs() -> Iterator[Pair]:
         trace = Trace(version=1, name=" + ".join(names), device=GPU, streams=streams)
         us = session.replay(trace, "leftover", keep=()).makespan_us
         ends = float(row["first_ms"]), float(row["second_ms"])
-        yield Pair(*names, sum(isolated[name] for name in names), max(ends), us / 1e3)
-
-
-def kind(kernel: str) -> str:
-    """What a kernel loads."""
-    return kernel.split("/")[0].split("_")[0]
+        yield Pair(sizes, *names, sum(isolated[name] for name in names), max(ends), us / 1e3)
 
 
 def page(rows: Sequence[Pair]) -> dict[str, object]:
     """What the page says."""
-    errors = [abs(row.error_percent) for row in rows]
-    groups = grouped(rows, lambda row: " and ".join(sorted({kind(row.first), kind(row.second)})))
-    summary = [
-        (
-            name,
-            str(len(of)),
-            f"{fmean(abs(one.error_percent) for one in of):.1f}",
-            f"{fmean(one.error_percent for one in of):+.1f}",
-        )
-        for name, of in groups.items()
-    ]
     worst = sorted(rows, key=lambda row: -abs(row.error_percent))[:WORST]
+    titles = ("one after the other, ms", "measured, ms", "predicted, ms")
     return {
-        "pairs": len(rows),
-        "mean": fmean(errors),
-        "median": median(errors),
-        "serial": fmean(abs(100.0 * (row.serial_ms / row.measured_ms - 1.0)) for row in rows),
-        "kinds": table(("kernels", "pairs", "mean error %", "bias %"), summary),
+        "totals": table(
+            ("sizes", "pairs", "mean error %", "median error %", "mean error of the sum of isolated times %"),
+            [_total(words, [row for row in rows if row.sizes == sizes]) for sizes, words in SIZES.items()],
+        ),
+        "kinds": table(
+            (
+                "kernels",
+                *(f"{what}, {words}" for words in SIZES.values() for what in ("pairs", "mean error %", "bias %")),
+            ),
+            [
+                (name, *(cell for sizes in SIZES for cell in _errors([row for row in of if row.sizes == sizes])))
+                for name, of in grouped(rows, _kinds).items()
+            ],
+        ),
         "worst_count": WORST,
         "worst": table(
-            ("first", "second", "one after the other, ms", "measured, ms", "predicted, ms", "error %"),
+            ("first", "second", *titles, "error %"),
             [
                 (
                     row.first,
                     row.second,
-                    f"{row.serial_ms:.2f}",
-                    f"{row.measured_ms:.2f}",
-                    f"{row.predicted_ms:.2f}",
+                    *(f"{ms:.2f}" for ms in (row.serial_ms, row.measured_ms, row.predicted_ms)),
                     f"{row.error_percent:+.0f}",
                 )
                 for row in worst
@@ -146,13 +115,28 @@ def page(rows: Sequence[Pair]) -> dict[str, object]:
     }
 
 
+def _kinds(row: Pair) -> str:
+    """What the kernels of a pair load."""
+    return " and ".join(sorted({kernel.split("/")[0].split("_")[0] for kernel in (row.first, row.second)}))
+
+
+def _errors(rows: Sequence[Pair]) -> tuple[str, str, str]:
+    errors = [row.error_percent for row in rows]
+    return str(len(rows)), f"{fmean(map(abs, errors)):.1f}", f"{fmean(errors):+.1f}"
+
+
+def _total(words: str, rows: Sequence[Pair]) -> tuple[str, ...]:
+    errors = [abs(row.error_percent) for row in rows]
+    serial = [abs(100.0 * (row.serial_ms / row.measured_ms - 1.0)) for row in rows]
+    return words, str(len(rows)), f"{fmean(errors):.1f}", f"{median(errors):.1f}", f"{fmean(serial):.0f}"
+
+
 STUDY = Study(
     __file__,
     __doc__,
     {"result.csv": Pair},
-    lambda _: {"result.csv": list(pairs())},
+    lambda _: {"result.csv": [pair for sizes in SIZES for pair in pairs(sizes)]},
     page,
-    steps={"measure": (measure, "time and count the kernels on this machine's GPU")},
 )
 
 if __name__ == "__main__":

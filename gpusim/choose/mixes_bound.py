@@ -216,7 +216,7 @@ class _Program:
         self.kernels, self.ops = len(kernels), len(of_option)
         ranges = list(product(_ranges(DRAM_LOADS), _ranges(L2_LOADS))) if loads else [((0.0, inf), (0.0, inf))]
         self.ends = [(dram[1], l2[1]) for dram, l2 in ranges]
-        slowdown = [[one.model.slowdown(dram[0], l2[0], 1.0) for one in kernels] for dram, l2 in ranges]
+        slowdown = [[one.model.slowdown(dram[0], l2[0], 1.0, 1.0) for one in kernels] for dram, l2 in ranges]
         self.slowdown = np.array(slowdown)
         demand = [one.best * one.model.unit_us * one.model.sm_count for one in kernels]
         self.dram = np.array([one.model.load.dram * all_sms for one, all_sms in zip(kernels, demand, strict=True)])
