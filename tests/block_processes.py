@@ -23,6 +23,7 @@ import simpy
 from gpusim.engine import sm_array
 from gpusim.engine.history import BINS
 from gpusim.engine.launches import jitter_factor
+from gpusim.model.clock import power_cycle
 from gpusim.model.contention import TimeParts
 from gpusim.model.memory import memory_slowdown, memory_that_binds
 
@@ -116,6 +117,7 @@ class SlowSMs:
         self.capacity = capacity
         self.loads = [(0.0, 0.0)] * len(capacity)  # when the slowdown was last worked out
         self.cycles = [1.0] * len(capacity)  # of the SMs, then
+        self.power = 0.0  # that all blocks would draw at the full clock, then
         self.factors: list[dict[int, float]] = [{} for _ in capacity]
         self.held_back = [False] * len(capacity)  # for asking for more than there is
         self.stale_rates = False
@@ -495,6 +497,9 @@ class SlowSMs:
         for sm in changed:
             sm.load = self._resolve(sm)[1:]
         updated = set()
+        power = self._power()
+        if abs(power - self.power) > self.load_step:
+            self.power, self.stale_rates = power, True
         for domain, seen in enumerate(self.loads):
             load = self._load(domain)
             cycle = self._cycle(domain)
@@ -504,7 +509,9 @@ class SlowSMs:
             if self.stale_rates or moved or cycle != self.cycles[domain]:
                 self.loads[domain] = load
                 self.cycles[domain] = cycle
-                self.factors[domain] = (self.slowdowns_of or self._slowdowns)(domain, *load, cycle)
+                self.factors[domain] = (self.slowdowns_of or self._slowdowns)(
+                    domain, *load, cycle, power_cycle(self.power)
+                )
                 for slot in self.factors[domain].keys() & self.launches.keys():
                     self.factors[domain][slot] *= max(1.0, self._starts(domain, slot))
                 served = self._served(domain)
@@ -522,12 +529,17 @@ class SlowSMs:
         slots = {block.slot for sm in self.sms if sm.domain == domain for block in sm.blocks}
         return self.tensor_cycle if any(self.launches[slot].model.on_tensor_cores for slot in slots) else 1.0
 
-    def _slowdowns(self, domain: int, dram: float, l2: float, cycle: float) -> dict[int, float]:
+    def _power(self) -> float:
+        """Power that all blocks would draw at the full clock, over the limit; 0 where no kernel is held back by it."""
+        models = [self.launches[block.slot].model for sm in self.sms for block in sm.blocks]
+        held = any(model.held_clock < 1.0 for model in models)
+        return fsum(model.block_power for model in models) if held else 0.0
+
+    def _slowdowns(self, domain: int, dram: float, l2: float, tensor: float, power: float) -> dict[int, float]:
         dram, l2 = max(0.0, dram) / self.capacity[domain], max(0.0, l2) / self.capacity[domain]
-        return {
-            slot: memory_slowdown(dram, l2, launch.model.own_load, 1.0 if launch.model.on_tensor_cores else cycle)
-            for slot, launch in self.launches.items()
-        }
+        models = {slot: launch.model for slot, launch in self.launches.items()}
+        cycles = {slot: model.held_clock if model.on_tensor_cores else tensor for slot, model in models.items()}
+        return {slot: memory_slowdown(dram, l2, model.own_load, cycles[slot] * power) for slot, model in models.items()}
 
     def _set_rates_of(self, sm: SM) -> None:
         rates = {

@@ -14,9 +14,11 @@ import pytest
 from tiny import kernel, launch, played, stream, times, tiny
 
 from gpusim import load_gpu
-from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.fit import HELD_BELOW, anchored
 from gpusim.hardware.gpu import GPU
+from gpusim.model.clock import power_cycle
 from gpusim.model.front_end import turn_wait_us
+from gpusim.model.kernel import OTHER_POWER
 from gpusim.model.memory import MemoryLoad, memory_slowdown
 from gpusim.trace.kernels import Mix
 from gpusim.trace.operations import Kernel
@@ -64,6 +66,38 @@ def test_a_gpu_that_gives_no_share_keeps_its_clock() -> None:
     result = played("leftover", *operations, gpu=tiny(tensor_clock_share=1.0))
     assert times(result) == {"a": (0.0, 21.0), "b": (0.0, 31.0)}
     assert load_gpu("k40c").model.tensor_clock_share == 1.0
+
+
+LIMITED = tiny(tensor_clock_share=1.0)
+
+
+def held(id: str, blocks: int, duration_us: float) -> Kernel:
+    """A kernel whose blocks fill the GPU with work on tensor cores, recorded at four fifths of their clock."""
+    cycles = duration_us * 1980.0
+    mix = Mix(tensor_cycles=0.95 * cycles, active_cycles_avg=cycles, clock_mhz=0.8 * HELD_BELOW * 1980.0)
+    plain = kernel(id, blocks, duration_us)
+    return plain.model_copy(update={"kernel": plain.kernel.model_copy(update={"mix": mix})})
+
+
+def test_on_fewer_sms_the_power_limit_leaves_a_kernel_its_clock() -> None:
+    """Four SMs ask for 1 / 0.8^3 = 1.95 of the limit, two for 0.98: there each block takes 0.8 of its time."""
+    one = stream("a", held("a", 4, 21.0))
+    assert played("leftover", one, gpu=LIMITED).makespan_us == pytest.approx(21.0, rel=1e-9)
+    assert played("mps:percent=50", one, gpu=LIMITED).makespan_us == pytest.approx(1.0 + 2 * 20.0 * 0.8, rel=1e-9)
+
+
+def test_what_runs_beside_a_kernel_that_the_power_limit_holds_back_has_its_clock() -> None:
+    """Two of its blocks ask for 0.98 of the limit, and two others for 0.375: the cube root of 1.35 longer."""
+    model = anchored(held("a", 4, 21.0).kernel, LIMITED)
+    assert model.held_clock == pytest.approx(0.8)
+    assert model.block_power == pytest.approx(0.8**-3 / 4)
+    assert anchored(launch(4, 21.0), LIMITED).block_power == pytest.approx(OTHER_POWER / 4)
+    assert power_cycle(2 * model.block_power + 2 * OTHER_POWER / 4) == pytest.approx(1.3516 ** (1 / 3), rel=1e-4)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 1.2, 2.0, 8.0])
+def test_the_cycle_is_the_cube_root_of_the_power(power: float) -> None:
+    assert power_cycle(power) == pytest.approx(max(1.0, power) ** (1 / 3), rel=1e-12)
 
 
 @pytest.mark.parametrize(("busy", "expected"), [(0.0, False), (0.03, False), (0.06, True), (0.9, True)])

@@ -87,7 +87,7 @@ def saturating(draw: st.DrawFn) -> WarpDemand:
 
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
-loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2), st.just(0.0))
+loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2), st.just(0.0), rounded(0, 2))
 
 
 def shaped(launch: KernelLaunch, gpu: GPU) -> KernelModel:

@@ -519,7 +519,7 @@ def test_what_binds_a_launch_is_told_of_its_fullest_sm(core: ModuleType) -> None
         load=lambda mix: (len(mix) / 4, 0.0),
         domains=[0, 1, 1],
         capacity=[0.5, 0.5],
-        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(range(3), 2.0),
+        slowdowns=lambda domain, dram, l2, *cycles: dict.fromkeys(range(3), 2.0),
     )
     submit(array, 0, 3, caps=[1, 2, 0], own_dram=9.0)
     submit(array, 1, 1, caps=[0, 0, 1], own_dram=9.0)
@@ -574,7 +574,7 @@ def test_memory_stretches_what_it_serves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 1.0),
         load=lambda mix: (sum(n for slot, n in mix if slot == 0) / 2, 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: {0: 1.0 + dram, 1: 1.0},
+        slowdowns=lambda domain, dram, l2, *cycles: {0: 1.0 + dram, 1: 1.0},
     )
     submit(array, 0, 2, caps=1)
     submit(array, 1, 2, caps=1)
@@ -589,7 +589,7 @@ def test_memory_is_freed_by_who_leaves(core: ModuleType) -> None:
         2,
         rates=own_pace(1.0, 0.5),
         load=lambda mix: (sum(n for _, n in mix) / 2, 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(range(2), 1.0 + dram),
+        slowdowns=lambda domain, dram, l2, *cycles: dict.fromkeys(range(2), 1.0 + dram),
     )
     submit(array, 0, 1, caps=[1, 0])
     submit(array, 1, 1, caps=[0, 1])
@@ -605,7 +605,7 @@ def test_memory_domains_are_apart(core: ModuleType) -> None:
         rates=own_pace(1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum(n for _, n in mix), 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: dict.fromkeys(
+        slowdowns=lambda domain, dram, l2, *cycles: dict.fromkeys(
             range(2), max(1.0, (2.0 if domain == 0 else 4.0) * dram)
         ),
     )
@@ -680,7 +680,7 @@ def test_a_load_that_hardly_moves_changes_nothing(core: ModuleType, load: float,
         2,
         rates=own_pace(0.5, 1.0),
         load=lambda mix: (sum((1.0, load)[slot] for slot, _ in mix), 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: {0: 1.0 + dram, 1: 1.0},
+        slowdowns=lambda domain, dram, l2, *cycles: {0: 1.0 + dram, 1: 1.0},
     )
     submit(array, 0, 1, caps=[1, 0])
     submit(array, 1, 1, caps=[0, 1])
@@ -690,7 +690,7 @@ def test_a_load_that_hardly_moves_changes_nothing(core: ModuleType, load: float,
 
 def slow_anew(array: Any, *factors: float) -> None:
     """From now on slot k is slowed by ``factors[k]``; a launch that may place no block makes the array ask."""
-    array.set_slowdowns(lambda domain, dram, l2, cycle: dict(enumerate(factors)))
+    array.set_slowdowns(lambda domain, dram, l2, *cycles: dict(enumerate(factors)))
     submit(array, len(factors), 1, caps=0)
     array.dispatch()
 
@@ -703,7 +703,7 @@ def test_a_block_slowed_on_its_way_keeps_what_it_has_done(core: ModuleType) -> N
         rates=own_pace(0.25, 1.0, 1.0),
         domains=[0, 0, 1, 1],
         load=lambda mix: (sum({0: 0, 1: 1, 2: 3}[slot] for slot, _ in mix), 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: {0: 1.0 + domain * dram, 1: 1.0, 2: 1.0},
+        slowdowns=lambda domain, dram, l2, *cycles: {0: 1.0 + domain * dram, 1: 1.0, 2: 1.0},
     )
     submit(array, 0, 1, caps=[0, 0, 1, 0], issue=4.0, dram=2.0, l2=1.0)
     submit(array, 1, 1, caps=[0, 0, 0, 1])
@@ -925,7 +925,7 @@ def test_a_bin_has_what_was_done_in_it_though_the_slowdown_changed_within_others
         2,
         rates=own_pace(0.125, 1.0),
         load=lambda mix: (1.0 if mix and mix[0][0] == 1 else 0.0, 0.0),
-        slowdowns=lambda domain, dram, l2, cycle: {0: 4.0 if dram else 1.0, 1: 4.0},
+        slowdowns=lambda domain, dram, l2, *cycles: {0: 4.0 if dram else 1.0, 1: 4.0},
     )
     submit(array, 0, 1, caps=[1, 0], issue=8.0)
     line(array, 0)

@@ -109,7 +109,9 @@ def built(core: ModuleType, scene: Scene) -> Any:
         domains=list(scene.domains),
         gpcs=scene.gpcs,
         load=lambda mix: (0.03 * sum(n for _, n in mix), 0.02 * len(mix)),
-        slowdowns=lambda domain, dram, l2, cycle: {slot: 1.0 + dram * dram + 0.1 * slot * l2 for slot in range(SLOTS)},
+        slowdowns=lambda domain, dram, l2, *cycles: {
+            slot: 1.0 + dram * dram + 0.1 * slot * l2 for slot in range(SLOTS)
+        },
         shares=shares,
     )
     for slot, launch in enumerate(scene.launches):

@@ -40,7 +40,14 @@ ENDS = BLOCK_ENDS_CYCLES / CYCLES  # of the time of one block per SM
 WAITS = 0.6  # of its warps, that are for memory
 COUNTED = Mix(
     **{**dict.fromkeys(ALL_COUNTERS, 0.0), "stalls": WarpStalls(long_scoreboard=6.0, selected=1.0, wait=3.0)},
-).model_copy(update={"active_cycles_avg": CYCLES, "active_cycles_max": CYCLES, "achieved_warps_per_sm": 32.0})
+).model_copy(
+    update={
+        "active_cycles_avg": CYCLES,
+        "active_cycles_max": CYCLES,
+        "active_cycles_min": 0.0,
+        "achieved_warps_per_sm": 32.0,
+    }
+)
 
 
 def counted(blocks: int = 4, duration_us: float = 11.0, threads: int = 1024, **counters: object) -> KernelLaunch:

@@ -97,10 +97,13 @@ def test_of_one_wave_the_most_is_of_the_blocks_that_do_most() -> None:
     assert replace(model, demand=replace(turns, one_wave=False)).most_share_us == pytest.approx(2.0 / (4 * 3 / 0.75))
 
 
-def test_on_tensor_cores_a_kernel_was_recorded_at_their_cycle() -> None:
-    for on_tensor_cores, cycle in ((True, 1.0), (False, 1.25)):
-        model = replace(A, on_tensor_cores=on_tensor_cores)
-        assert model.slowdown(0.3, 0.2, 1.25) == memory_slowdown(0.3, 0.2, model.own_load, cycle)
+def test_on_tensor_cores_a_kernel_was_recorded_at_their_cycle_and_that_of_its_power() -> None:
+    for on_tensor_cores, cycle in ((True, 0.8), (False, 1.25)):
+        model = replace(A, on_tensor_cores=on_tensor_cores, held_clock=0.8)
+        assert model.slowdown(0.3, 0.2, 1.25, 1.0) == memory_slowdown(0.3, 0.2, model.own_load, cycle)
+        assert model.slowdown(0.3, 0.2, 1.0, 1.25) == memory_slowdown(
+            0.3, 0.2, model.own_load, 1.25 if cycle > 1 else 1.0
+        )
     assert memory_slowdown(0.0, 0.0, A.own_load, 1.25) == pytest.approx(1.25)
 
 

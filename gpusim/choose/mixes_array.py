@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.model.contention import WarpDemand, _use, mix_times
-from gpusim.model.mixing import LEAST_LEFT, ROUNDS, Use
+from gpusim.model.mixing import CHAINED_CYCLES, CHAINED_WARPS, LEAST_LEFT, LONGEST_BURST, ROUNDS, Use
 
 Reals = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -40,7 +40,8 @@ class _Mixes:
         self.issue, self.operands, self.path, self.visit = map(column, ("issue", "operands", "path", "visit"))
         self.cycles, self.burst, self.together, self.taken = map(column, ("cycles", "burst", "together", "taken"))
         self.pipes = np.array([use.pipes for use in uses])[mixes]
-        self.meet = self._meet(column("warps"), column("slowest_counts"))
+        self.warps = column("warps")
+        self.meet = self._meet(self.warps, column("slowest_counts"))
         self.shares = np.ones(mixes.shape)
 
     def progress(self) -> Reals:
@@ -82,14 +83,22 @@ class _Mixes:
         held = (self.pipes * met[:, :, None])[:, older].sum(axis=1)
         stretch = np.maximum(stretch, _beside(self.pipes[:, i], held).max(axis=1))
         stretch += (issued * self.together)[:, younger].sum(axis=1)
-        bursts = (issued * (self.burst - 0.5))[:, younger].sum(axis=1) / self.burst[:, i]
-        cycles = self.cycles[:, i]
-        stretch += np.divide(bursts, cycles, out=np.zeros_like(bursts), where=cycles > 0.0)
+        bursts = issued * self._burst_waits(i)
+        cycles = self.burst[:, i] * self.cycles[:, i]
+        for_older, for_younger = bursts[:, older].sum(axis=1), bursts[:, younger].sum(axis=1)
+        stretch = np.maximum(stretch, np.divide(for_older, cycles, out=np.zeros_like(cycles), where=cycles > 0.0))
+        stretch += np.divide(for_younger, cycles, out=np.zeros_like(cycles), where=cycles > 0.0)
         used = issued.sum(axis=1) - issued[:, i]
         equal = np.maximum(0.0, self.taken[:, i] + self.issue.sum(axis=1) - mine - 1.0)
         blocked = np.maximum(stretch, np.minimum(_beside(self.taken[:, i], used), equal))
         result: Reals = np.where(self.operands[:, i] > 0.0, blocked, stretch)
         return result
+
+    def _burst_waits(self, i: int) -> Reals:
+        """Cycles that a warp of a kernel waits for one of another that was issuing as it came."""
+        chained = (self.burst == LONGEST_BURST) & (self.burst[:, i, None] < LONGEST_BURST)
+        waits: Reals = np.where(chained & (self.warps >= CHAINED_WARPS), CHAINED_CYCLES, self.burst - 0.5)
+        return waits
 
 
 def _beside(used: Reals, taken: Reals) -> Reals:
