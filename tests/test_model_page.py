@@ -11,7 +11,7 @@ from experiments.h200_validation.evidence import CELLS, LATENCY
 from experiments.h200_validation.variants import ABLATION, DESIGNS
 from gpusim.calibrate import fit, kernels, scaling
 from gpusim.engine import skipping, sm_array
-from gpusim.model import contention, front_end, memory, mixing
+from gpusim.model import clock, contention, front_end, kernel, memory, mixing
 from gpusim.trace import fields
 from gpusim.trace import kernels as recorded
 
@@ -33,20 +33,32 @@ SAID = [  # words of the page with the numbers of the code
     f"exceeds all others by {contention.UNCOUNTED:g}",
     f"Q(χ) = (({contention.QUEUED_SHARE:g} + {1 - contention.QUEUED_SHARE:.1g} min(1, φ+1-χ))",
     f"φ = min(1, lg_throttle/({contention.FULL_QUEUE_STALLS:g} Y))",
-    f"max(0, 1 - {contention.SECTORS_OF_A_MISS:g} dram_read_bytes/l2_read_bytes)",
+    f"missed = min(1, {contention.SECTORS_OF_A_MISS:g} dram_read_bytes/l2_read_bytes)",
     f"L2 counts {contention.SECTORS_OF_A_MISS:g} sectors",
-    f"V = min(θ × {memory.HIT_QUEUE:g} λ'/(1 + {memory.HIT_QUEUE:g} λ')",
+    f"V = min(θ' × {memory.HIT_QUEUE:g} λ'/(1 + {memory.HIT_QUEUE:g} λ')",
     f"ρ and λ are limited to {memory.MOST_BUSY:g}",
     f"the smaller of λ/{memory.LEAST_L2_SHARE:g} ",
     f"({memory.HALVINGS} bisections)",
-    f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} μ (1 + {memory.MISS_QUEUE:g} (δ₀+δ)²)",
-    f"({memory.CODE_LATENCY:g} (1 + {memory.MISS_QUEUE:g} (δ₀+δ)²) - 1)",
+    f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} (μ₀ J({memory.STREAM_QUEUE:g}) + (μ-μ₀) "
+    f"J({memory.MISS_QUEUE:g}))",
+    f"({memory.CODE_LATENCY:g} J({memory.MISS_QUEUE:g}) - 1)",
+    f"{contention.DRAM_LATENCY_CYCLES:g} (missed + (1 - missed)/{memory.MISS_LATENCY:g})",
     f"u_r/max({mixing.LEAST_LEFT:g}, 1-o_r)",
     f"clip({mixing.STALL_CYCLES:g}/`wait`, 1, {mixing.LONGEST_BURST:g})",
-    f"{mixing.OPERAND_SLOTS:g} u_issue)",
+    f"min(k/max({mixing.LEAST_LEFT:g}, 1-o)-k",
+    f"{mixing.OPERAND_SLOTS:g} u')",
+    f"with own β < {mixing.LONGEST_BURST:g} wait {mixing.CHAINED_CYCLES:g} cycles",
+    f"n w ≥ {mixing.CHAINED_WARPS:g}",
+    f"min({contention.MOST_HITS:g}, `l1_hit_percent`/100) is at least {contention.LEAST_HITS:g}",
+    f"L1 is {fit.LEAST_L1_BYTES:,} bytes",
+    f"1 + (1-hits)/{contention.LOST_OF_EXCESS:g} where",
+    f"min(1, {contention.LOST_OF_EXCESS:g} excess) × hits × {contention.L2_CYCLES:g} lsu_cycles",
     f"max({contention.LEAST_LSU:g}, u_LSU)",
     f"> {recorded.TENSOR_SHARE:g} avg S",
     f"{fit.BLOCK_ENDS_CYCLES:g} cycles",
+    f"held = max({fit.LEAST_CLOCK:g}, 1 - u₀ max(0, 1 - `clock_mhz`/({fit.HELD_BELOW:g} C `tensor_clock_share`)))",
+    f"by {clock.ROOT_STEPS} steps of Newton's method",
+    f"else {kernel.OTHER_POWER:g}/(N S)",
     f"exceeds {fit.LATENCY_SHARE:g} (D-e)",
     f"a from {listed(fit.AGE_PREFERENCES)}, and a jitter seed from {listed(fit.JITTER_SEEDS)}",
     f"better by more than {fit.PARSIMONY:g}, and a misfit below {fit.GOOD_FIT:g} ends",
@@ -72,6 +84,10 @@ SAID = [  # words of the page with the numbers of the code
 
 def test_the_page_is_short() -> None:
     assert len(PAGE.split()) <= MOST_WORDS
+
+
+def test_reads_that_dram_served_queue_as_the_page_says() -> None:
+    assert memory.STREAM_QUEUE == 1.0 and "before = 1-μ₀ + 2.34 μ₀ (1 + δ₀²)" in PAGE
 
 
 @pytest.mark.parametrize("words", SAID)

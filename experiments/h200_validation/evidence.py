@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from statistics import median
 
 from experiments.h200_validation.variants import GPU_NAME, ROOT
@@ -37,17 +36,13 @@ CELLS = (  # term, kernel, other kernel, SMs, whether the kernel's blocks are th
 
 
 def values_table() -> str:
-    """The value of each constant on the H200, and whether it was measured or fitted."""
-    file = tomllib.loads((ROOT / "gpus" / f"{GPU_NAME}.toml").read_text(encoding="utf-8"))["model"]
+    """The value of each constant on the H200."""
     model = load_gpu(GPU_NAME).model
     rows = []
     for name, info in ModelConstants.model_fields.items():
         unit = info.json_schema_extra["unit"] if isinstance(info.json_schema_extra, dict) else ""
-        source = file[name]["source"] if name in file else ""
-        how = "default" if not source else "fitted" if "fitted" in source else "measured"
-        value = f"{getattr(model, name):g}" + (f" {unit}" if unit != "1" else "")
-        rows.append((f"`{name}`", value, how))
-    return table(("constant", "value", "by"), rows)
+        rows.append((f"`{name}`", f"{getattr(model, name):g}" + (f" {unit}" if unit != "1" else "")))
+    return table(("constant", "value"), rows)
 
 
 def cells_table() -> str:
