@@ -50,6 +50,7 @@ from gpusim.model.memory import (
     memory_free_share,
     memory_slowdown,
     memory_that_binds,
+    miss_queue,
 )
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
@@ -626,3 +627,18 @@ def test_a_pipe_that_was_not_counted_can_bind() -> None:
     unknown, pipe = (warp_demand(one, 16, 1, 1.0, 4, H200.model, one_wave=True) for one in (mix, busy))
     assert pipe.service_demand == pytest.approx(1.0 / 4)
     assert pipe.serial_share < 0.2 < unknown.serial_share
+
+
+def test_reads_without_traffic_of_dram_wait_for_none() -> None:
+    """Counters may show waits for reads and lack the bytes that DRAM moved."""
+    assert miss_queue(0.5, 3.0, 0.0, 1.0, 0.2) == (0.0, 0.0)
+
+
+def test_reads_that_took_longer_waited_beyond_what_loads_explain() -> None:
+    """Half of the time waits for reads that take twice as long as idle: a quarter, of which the loads explain 0.05."""
+    waited, misses = miss_queue(0.5, 2.0, 0.5, 0.95, 0.2)
+    assert waited == pytest.approx(0.2 / 0.95)
+    own, plain = MemoryLoad(0.5, 0.0, 0.0, misses), MemoryLoad(0.5, 0.0)
+    longer = memory_slowdown(0.5, 0.0, own) / memory_slowdown(0.5, 0.0, plain)
+    assert longer == pytest.approx(1.0 / (1.0 - waited))
+    assert miss_queue(0.5, 2.0, 0.5, 0.95, 0.9)[0] == pytest.approx(1.0 - 0.9 / 0.95)  # no less than the SM took

@@ -11,7 +11,7 @@ from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.trace.fields import MAX_BLOCK_LENGTHS
 
-OTHER_POWER = 0.75  # of the limit: a kernel on all SMs that it does not hold back ([V] experiments/power, 0.6 to 0.9)
+OTHER_POWER = 0.75  # of the limit: a kernel on all SMs that it does not hold back [D] (experiments/power)
 
 
 @dataclass(frozen=True, slots=True)

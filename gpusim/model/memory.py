@@ -215,6 +215,8 @@ def miss_queue(share: float, longer: float, dram: float, free: float, least_free
     Returns:
         The share of what is left that is lost so, and `MemoryLoad.misses`.
     """
+    if dram <= 0.0:
+        return 0.0, 0.0
     more = share * (1.0 - 1.0 / max(1.0, longer)) - (1.0 - free)
     waited = min(max(0.0, more) / free, max(0.0, 1.0 - least_free / free))
     busy = min(1.0, dram)
