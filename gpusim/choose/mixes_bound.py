@@ -28,16 +28,12 @@ from gpusim.choose.simplex import maximum
 from gpusim.model.contention import chance_older, mix_times
 from gpusim.model.kernel import KernelModel
 
-MOST_MIXES = 150_000  # in every order of their kernels; where there are more, mixes have fewer counts
-COUNTS = (
-    (1, 2, 3, 4, 6, 8, 12, 16, 24),
-    (1, 2, 4, 8, 16),
-    (1, 2, 6),
-    (1,),
-    (),
-)  # in a mix, beside the most [D]
+MOST_MIXES = 400_000  # in every order of their kernels; where there are more, the bound has no mixes
+ALL, POWERS = (1, 2, 3, 4, 6, 8, 12, 16, 24), (1, 2, 4, 8, 16)  # numbers of blocks in a mix, beside the most [D]
 SMALL = 0.01  # of all work: kernels of less have no price, and are in no mix [D]
-DOMINATED = 1.5  # how much more SM time an algorithm takes that is left out where it saves nothing else
+NO_SMALLER = 1.5  # how much more SM time an algorithm takes that is left out where it saves nothing else, nor room
+# The same where its blocks take less room, and the numbers of blocks; the first with no more than `MOST_MIXES` [D].
+TRIED = ((5.0, ALL), (5.0, POWERS), (3.0, ALL), (3.0, POWERS), (2.0, POWERS))
 ROUNDS = 60  # in which violated constraints join the program
 ADDED = 8  # of them in a round, for each range of loads
 DRAM_LOADS = (0.0, 0.4, 0.8)  # lower ends of ranges
@@ -45,7 +41,7 @@ L2_LOADS = (0.0, 0.5, 0.65, 0.75, 0.85, 0.95, 1.05, 1.3)
 LATE_LOAD = 0.021  # by which loads may move before slowdowns follow (`LOAD_STEP` of `gpusim.engine.sm_array`)
 CLOSE = 1e-3  # relative: a bound so near to that of the program is not improved
 MARGIN = 1e-7
-MANY = 800  # constraints, above which those leave the program that are loose
+MANY = 3000  # constraints, above which those leave the program that are loose
 LOOSE = 0.1  # a constraint that is so far from binding leaves the program
 ENDLESS = 1e6  # a load that is none
 Reals = npt.NDArray[np.float64]
@@ -99,8 +95,22 @@ def least_of_work(
         idle_us: time before the first block runs, at least, which is that of the chain, too.
         loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
     """
+    for dominated, counts in TRIED:
+        kernels, of_option = _kernels(graph, options, dominated)
+        mixes = _mixes(graph, kernels, capacity, counts)
+        if mixes:
+            break
+    else:
+        return 0.0
+    return _Program(kernels, of_option, mixes, [id in chain for id in graph.ids], idle_us, loads).bound()
+
+
+def _kernels(
+    graph: Graph, options: Mapping[str, Sequence[Option]], dominated: float
+) -> tuple[list[_Kernel], list[list[tuple[Option, list[int]]]]]:
+    """Kernels that are not small, and the options of each operation with the positions of theirs."""
     made = [
-        _not_dominated([(one, [_kernel(*kernel, o) for kernel in one.kernels]) for one in options[id]])
+        _not_dominated([(one, [_kernel(*kernel, o) for kernel in one.kernels]) for one in options[id]], dominated)
         for o, id in enumerate(graph.ids)
     ]
     small_us = SMALL * fsum(min((_sms_us(each) for _, each in found), default=0.0) for found in made)
@@ -112,10 +122,7 @@ def least_of_work(
             large = [one for one in each if one.us > small_us]
             of_option[-1].append((option, list(range(len(kernels), len(kernels) + len(large)))))
             kernels += large
-    mixes = next(filter(None, (_mixes(graph, kernels, capacity, counts) for counts in COUNTS)), [])
-    if not mixes:
-        return 0.0
-    return _Program(kernels, of_option, mixes, [id in chain for id in graph.ids], idle_us, loads).bound()
+    return kernels, of_option
 
 
 def _sms_us(kernels: Sequence[_Kernel]) -> float:
@@ -123,19 +130,22 @@ def _sms_us(kernels: Sequence[_Kernel]) -> float:
     return fsum(one.us for one in kernels)
 
 
-def _not_dominated(options: Sequence[tuple[Option, list[_Kernel]]]) -> list[tuple[Option, list[_Kernel]]]:
-    """Options without those that need much more SM time than another, and no less of anything else [D]."""
-    return [
-        (option, kernels)
-        for option, kernels in options
-        if not any(
-            _sms_us(kernels) > DOMINATED * _sms_us(others)
-            and option.alone_us >= other.alone_us
-            and option.dram_us >= other.dram_us
-            and option.l2_us >= other.l2_us
-            for other, others in options
+def _not_dominated(
+    options: Sequence[tuple[Option, list[_Kernel]]], dominated: float
+) -> list[tuple[Option, list[_Kernel]]]:
+    """Options without those that need much more SM time than another, and no less of anything else [D].
+
+    One whose blocks are smaller than the other's may join mixes in which the other has no room.
+    """
+
+    def is_dominated(option: Option, kernels: Sequence[_Kernel], other: Option, others: Sequence[_Kernel]) -> bool:
+        smaller = max((len(one.paces) for one in kernels), default=0) > max(
+            (len(one.paces) for one in others), default=0
         )
-    ]
+        more = option.alone_us >= other.alone_us and option.dram_us >= other.dram_us and option.l2_us >= other.l2_us
+        return more and _sms_us(kernels) > (dominated if smaller else NO_SMALLER) * _sms_us(others)
+
+    return [one for one in options if not any(is_dominated(*one, *other) for other in options)]
 
 
 def _kernel(model: KernelModel, work: float, op: int) -> _Kernel:
