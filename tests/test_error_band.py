@@ -122,7 +122,7 @@ def test_more_at_once_than_was_measured(measured: dict[str, object]) -> None:
 
 
 def test_even_of_four_streams_that_split_the_sms_is_a_split() -> None:
-    trace = load_trace(TRACES / "inception_4b.json.gz")
+    trace = load_trace(TRACES / "inception_5a.json.gz")
     result = replay(trace, h200(), "even")
     assert (streams_at_once(result), streams_on_an_sm(result)) == (4, 1)
     assert experiment_of(result) == ("green", "")
