@@ -61,7 +61,10 @@ def blocked_slots(issue: float, tensor: float) -> float:
 
 
 def progress(uses: Sequence[Use]) -> list[float]:
-    """Progress of each kernel, 1 as if it had the SM to itself; kernels in order of age, the oldest first."""
+    """Progress of each kernel, 1 as if it had the SM to itself; kernels in order of age, the oldest first.
+
+    `gpusim.choose.mixes_array` does the same for arrays of mixes, and a test holds it to this.
+    """
     shares = [1.0] * len(uses)
     for _ in range(ROUNDS if len(uses) > 1 else 0):
         for i in reversed(range(len(uses))):
