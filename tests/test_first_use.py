@@ -232,7 +232,8 @@ try:
         os.kill(os.getpid(), signal.SIGINT)
         sum(range(1_000_000))
         print("submitted")
-    threading.Event().wait()
+    while True:  # a wait would go on: the signal may come to the other thread, and late
+        pass
 except KeyboardInterrupt:
     print("interrupted")
 """
