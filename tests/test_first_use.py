@@ -226,6 +226,7 @@ def test_ctrl_c_ends_a_benchmark_silently() -> None:
 CTRL_C = """
 import os, signal, threading
 from gpusim.common.cores import _ctrl_c_later
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may ignore it
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 try:
     with _ctrl_c_later():
