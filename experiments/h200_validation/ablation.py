@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache, reduce
+from math import fsum
 from typing import Any
 
 from experiments.h200_validation.intervals import (
@@ -133,7 +134,7 @@ class Score:
 def _regret(*scores: Score) -> float:
     """The mean regret of all pairs."""
     counts = [sum(map(len, one.regrets.values())) if one.regrets else 0 for one in scores]
-    return sum(count * (one.regret_percent or 0.0) for count, one in zip(counts, scores, strict=True)) / sum(counts)
+    return fsum(count * (one.regret_percent or 0.0) for count, one in zip(counts, scores, strict=True)) / sum(counts)
 
 
 def scores(rows: Sequence[Scored], own: Sequence[Scored]) -> dict[str, Score]:

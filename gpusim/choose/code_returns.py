@@ -47,7 +47,7 @@ class Code:
 
     def beside(self, other: Code) -> Beside:
         """What another program does meanwhile."""
-        kernels = sum(count for name, count in other.names.items() if name not in self.names)
+        kernels = fsum(count for name, count in other.names.items() if name not in self.names)
         return Beside(kernels / other.us, other.moved / other.us)
 
 
@@ -70,7 +70,7 @@ class Beside(NamedTuple):
             pace: progress of the other program over that of theirs, each relative to its isolated run.
         """
         kernels, moved = self.kernels * pace, self.moved * pace
-        return sum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
+        return fsum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
 
 
 def code_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> Code:

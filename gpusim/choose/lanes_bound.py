@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations, product
-from math import inf
+from math import fsum, inf
 
 from gpusim.choose.graph import Graph
 from gpusim.choose.least import Least
@@ -36,7 +36,7 @@ def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float) -> float:
     """
     if len(graph.ids) > MOST_LANED:
         return 0.0
-    least = {id: min(sum(one.steps_us) for one in choices[id]) for id in graph.ids}
+    least = {id: min(fsum(one.steps_us) for one in choices[id]) for id in graph.ids}
     least_us = sum(least.values())  # in one stream
     for parts in _partitions(graph.ids):
         if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
