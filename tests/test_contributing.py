@@ -144,7 +144,6 @@ for policy in ("serial", "even"):
 """
 
 
-@pytest.mark.skip(reason="the model has sets in L1 now: the example needs another term")
 @pytest.mark.release
 def test_a_term_of_l1_capacity_is_a_change_of_the_model_and_of_one_field(tmp_path: Path) -> None:
     """Kernels alone keep their times to the bit; mixed on an SM they are slowed where their data do not fit."""

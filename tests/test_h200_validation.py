@@ -320,7 +320,17 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
     **dict.fromkeys(
         ("even-schedulers", "no-age"), ("sm_curve", "googlenet/5a.pool_proj/fwd/IMPLICIT_PRECOMP_GEMM/FMA|96")
     ),
-    "no-l2-reads": ("sm_curve", "googlenet/4e.5x5/bwd_filter/ALGO_1/TF32|64"),
+    "no-l2-reads": ("sm_curve", "resnet50/5a.reduce/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
+    "no-power-limit": ("sm_curve", "googlenet/4e.3x3/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
+    "no-read-queues": ("sm_curve", "googlenet/3a.3x3/fwd/GEMM/FMA|8"),
+    "no-handing-on": (
+        "streams",
+        "googlenet/5b.pool_proj/fwd/IMPLICIT_GEMM/FMA|20|googlenet/5b.3x3/fwd/WINOGRAD_NONFUSED/FMA|12",
+    ),
+    **dict.fromkeys(
+        ("no-waits-beside", "no-service-limit"),
+        ("streams", "googlenet/4e.5x5/bwd_data/ALGO_0/FMA|7|googlenet/3a.5x5_reduce/bwd_filter/ALGO_1/FMA|3"),
+    ),
     "no-unequal-blocks": ("residency_curve", "googlenet/3a.3x3_reduce/bwd_filter/ALGO_3/FMA|8"),
     "no-tail-seed": (
         "green",
@@ -352,7 +362,8 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-operands": ("resource_matrix, h200", "mma_int8/4|fma1/1|same"),
     "no-other-pipes": ("resource_matrix, h200", "half1/4|fp64_1/1|same"),
     "no-uncounted-pipe": ("resource_matrix, h200", "barrier/8|barrier/8|same"),
-    "no-totals": ("resource_matrix, h200", "alu4/4|fma1/8|same"),
+    "no-totals": ("resource_matrix, h200", "shared_8way/4|l1_16k/4|same"),
+    "no-l1-sets": ("resource_matrix, h200", "l1_64k/4|l1_64k/4|same"),
     "counted-clusters": ("small, h200", "googlenet16/3a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
     "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
     "no-lost-code": TOGETHER,
@@ -395,7 +406,6 @@ sys.exit(", ".join(failed) or None)
 """
 
 
-@pytest.mark.skip(reason="its convolutions show nothing of the newest variants")
 @pytest.mark.release
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be copied here")
 def test_every_variant_takes_the_same_arguments_and_changes_a_prediction() -> None:
@@ -412,7 +422,6 @@ def test_every_variant_takes_the_same_arguments_and_changes_a_prediction() -> No
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.skip(reason="no-totals shows on no set of this model")
 @pytest.mark.release
 @pytest.mark.parametrize("variant", ELSEWHERE)
 def test_other_sets_show_what_no_row_of_the_main_one_does(
