@@ -413,6 +413,26 @@ def test_time_of_l2_follows_the_timeline(tmp_path: Path) -> None:
     assert launch.mix.l2_busy_us == pytest.approx(0.25 * 10 / 264, rel=1e-6)
 
 
+CLOCKED: Metrics = {**METRICS, "sm__cycles_elapsed.max": ("cycle", "16000")}
+
+
+def test_the_clock_is_that_of_the_timeline(tmp_path: Path) -> None:
+    """16,000 cycles in 10 us. Alone, the profile of Nsight Compute tells none: it may have locked the clock."""
+    counters = written(tmp_path / "counters.csv", raw_page([{"Kernel Name": "a"}], CLOCKED))
+    trace = import_profile(timeline(tmp_path, ["a"], duration=10), counters=counters).trace
+    launch = next(trace.operations()).launches()[0]
+    assert launch.mix is not None and launch.mix.clock_mhz == 1600.0
+    assert imported_mix(counters).clock_mhz is None
+
+
+def test_cycles_that_are_no_number_are_refused(tmp_path: Path) -> None:
+    counters = written(
+        tmp_path / "counters.csv", raw_page([{"Kernel Name": "a", "sm__cycles_elapsed.max": "many"}], CLOCKED)
+    )
+    said = refused(timeline(tmp_path, ["a"]), counters=counters)
+    assert "counters.csv" in said and "has a counter that is no number" in said
+
+
 BARE: Metrics = {name: METRICS[name] for name in ("gpu__time_duration.sum", "launch__registers_per_thread")}
 
 

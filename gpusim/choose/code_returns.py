@@ -80,7 +80,7 @@ def code_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> Code:
 
 def moved(model: KernelModel, gpu: GPU) -> float:
     """What DRAM moves for a kernel, relative to what L2 keeps while others are touched."""
-    kept_us = max(1.0, gpu.model.l2_kept_share * gpu.l2_bytes) / gpu.model.dram_sustained_gb_per_s / 1e3
+    kept_us = gpu.kept_l2_bytes / gpu.model.dram_sustained_gb_per_s / 1e3
     return model.blocks * model.dram_share_us / kept_us
 
 

@@ -17,7 +17,7 @@ from gpusim.hardware.gpu import GPU, gpu_of
 from gpusim.io import FORMATS, Order, gpu_trace, kineto, ncu_profile, nsys, nvprof, ranks, source, xprof
 from gpusim.io.borrowing import Borrowed, borrow
 from gpusim.io.conversion import as_trace
-from gpusim.io.ncu import clocked, trimmed
+from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.part import Part, part_of
 from gpusim.io.products import recording_gpu, stands_in
@@ -324,11 +324,8 @@ def _borrowed(lent: Borrowed) -> list[str]:
 
 def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:
     """The demand, at the clock of the timeline: so is its time of L2, which was counted at the profiler's clocks."""
-    mix, counted_us = profiled.mix(path, gpu.sm_count), profiled.duration_us
-    if mix is None or not activity.duration_us:
-        return mix
-    mix = clocked(mix, profiled.counters, activity.duration_us)
-    if not mix.l2_busy_us or not counted_us:
+    mix, counted_us = profiled.mix(path, gpu.sm_count, activity.duration_us), profiled.duration_us
+    if mix is None or not mix.l2_busy_us or not counted_us or not activity.duration_us:
         return mix
     return mix.model_copy(update={"l2_busy_us": trimmed(mix.l2_busy_us * activity.duration_us / counted_us)})
 

@@ -11,7 +11,7 @@ from typing import Any
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import source
-from gpusim.io.ncu import DURATION, Counters, mix_from_counters
+from gpusim.io.ncu import DURATION, Counters, clocked, mix_from_counters
 from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, finite, three, whole
 from gpusim.trace.kernels import Mix
 
@@ -56,10 +56,15 @@ class Profiled:
         sms = self.counters.get("device__attribute_multiprocessor_count", self.counters.get("launch__sm_count"))
         return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
-    def mix(self, path: Path, sm_count: int) -> Mix | None:
-        """Demand of its blocks, if its counters have values that can be."""
+    def mix(self, path: Path, sm_count: int, recorded_us: float = 0.0) -> Mix | None:
+        """Demand of its blocks, with the SM clock if a recording without Nsight Compute took ``recorded_us``.
+
+        Raises:
+            InputError: a counter has a value that cannot be.
+        """
         try:
-            return mix_from_counters(self.counters, sm_count)
+            mix = mix_from_counters(self.counters, sm_count)
+            return clocked(mix, self.counters, recorded_us) if mix is not None and recorded_us > 0.0 else mix
         except InputError as fault:
             raise InputError(path, quote(self.name), f"{fault.place} {fault.problem}", fault.expected) from None
         except (ValueError, OverflowError) as error:
