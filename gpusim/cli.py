@@ -116,7 +116,7 @@ class TopParser(Parser):
 
 
 def build_parser(*chosen: str | None) -> Parser:
-    """The parser of all commands; only those of ``chosen`` know their arguments."""
+    """The argument parser. Only the commands in ``chosen`` get their arguments, so that the program starts fast."""
     parser = TopParser(prog="gpusim", description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"gpusim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)

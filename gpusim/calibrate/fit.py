@@ -371,7 +371,7 @@ def _memory(
 def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
     """Clock that the power limit left a kernel on tensor cores in its recording, over theirs without a limit.
 
-    Only what is left of its time when memory is free tells it (``free``) [D]: memory keeps its own clock.
+    ``free`` is the share of its time that is left when memory is free. Only this share follows the clock [D].
     """
     mix = launch.mix
     if mix is None or mix.clock_mhz is None or not launch.on_tensor_cores(gpu.sm_count):

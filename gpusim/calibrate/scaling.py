@@ -51,7 +51,7 @@ def confined_us(model: KernelModel, sms: int, gpu: GPU) -> float:
 def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float], gpu: GPU) -> tuple[KernelLaunch, ...]:
     """Divides the times of a whole call among its kernels, as scaling points of each, in proportion to modelled times.
 
-    The kernels are on one stream. ``points_us`` is what the call takes by the number of SMs; empty: nothing is added.
+    The kernels are on one stream. ``points_us`` has times of the call by number of SMs, or nothing.
     """
     if not points_us:
         return tuple(launches)

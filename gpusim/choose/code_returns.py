@@ -46,17 +46,17 @@ class Code:
     us: float
 
     def beside(self, other: Code) -> Beside:
-        """What another program does meanwhile."""
+        """The rates at which another program replaces this one's code."""
         kernels = fsum(count for name, count in other.names.items() if name not in self.names)
         return Beside(kernels / other.us, other.moved / other.us)
 
 
 class Beside(NamedTuple):
-    """What another program does while one runs.
+    """Rates at which a co-running program replaces code in the caches.
 
     Attributes:
-        kernels: that the program lacks, per us of the other program isolated.
-        moved: by DRAM, relative to what L2 keeps, per us of it.
+        kernels: kernels that only it has, per us of its isolated run.
+        moved: DRAM traffic relative to the bytes that L2 keeps, per us of its isolated run.
     """
 
     kernels: float

@@ -90,7 +90,7 @@ def least_of_work(
     Args:
         graph: the operations.
         options: of each operation.
-        capacity: what an SM has of what a block needs.
+        capacity: registers, shared memory bytes, warps and block slots of an SM.
         chain: operations that run one after the other.
         idle_us: time before the first block runs, at least, which is that of the chain, too.
         loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
@@ -294,7 +294,7 @@ class _Program:
         return (best + self.idle) * self.scale
 
     def _worth(self, prices: Reals) -> float:
-        """The worth of all operations, each by the option that is worth least, without idle time of the chain."""
+        """The objective: the sum of the least worth of each operation, less the idle time of the chain at its price."""
         least: dict[int, float] = {}
         for o, cost in self.costs:
             least[o] = min(least.get(o, inf), float(cost @ prices))

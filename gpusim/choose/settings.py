@@ -91,7 +91,7 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
 
 
 def granted(gpu: GPU) -> dict[str, str]:
-    """What a GPU grants to programs that share it, in words, by the mechanism."""
+    """Partitions that a GPU allows, in words, by mechanism."""
     found = {}
     with suppress(InputError):
         least, multiple = green_sizes(gpu)
@@ -152,9 +152,8 @@ def _mps(programs: Sequence[str], percents: tuple[int, ...]) -> Setting:
 
 def _mig(programs: Sequence[str], profiles: tuple[str, ...], known: Mapping[str, Profile]) -> Setting:
     text = "+".join(profiles)
-    pinned = sorted(
-        (known[name] for name in profiles), key=lambda one: len(one.starts)
-    )  # those with fewest places first
+    # those with the fewest places first
+    pinned = sorted((known[name] for name in profiles), key=lambda one: len(one.starts))
     ids = ",".join(str(one.id) for one in pinned)
     paste = (
         f"nvidia-smi -mig 1, then nvidia-smi mig -cgi {ids} -C  # compare the ids with nvidia-smi mig -lgip",

@@ -411,7 +411,7 @@ class _Replay:
         return frozenset(use for use, fields in needed.items() if not all(one.counts(fields) for one in launches))
 
     def _passes(self) -> dict[str, float]:
-        """How often each program has run by now; see `gpusim.results.runs.Replayed.passes`."""
+        """Completed passes of each program so far; see `gpusim.results.runs.Replayed.passes`."""
         ended = Counter(request.stream for request in self.requests)
         whole = {program.name: min(ended[name] for name in program.streams) for program in self.trace.programs}
         program_of = {name: program.name for program in self.trace.programs for name in program.streams}

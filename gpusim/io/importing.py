@@ -78,7 +78,7 @@ def import_profile(
     order: Order = "inferred",
     part: Part | None = None,
 ) -> Imported:
-    """Read a profile into a trace, or the profiles of all ranks of a job, each of which has its own GPU.
+    """Read a profile into a trace, or the profiles of all ranks of a job with a GPU each.
 
     Args:
         path: the profile, or those of several ranks.

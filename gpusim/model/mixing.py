@@ -23,9 +23,8 @@ ROUNDS = 3  # in which what kernels leave to one another settles
 LEAST_LEFT = 0.01  # of a resource, to younger kernels, at least ([V] experiments/single_resource: a copy is starved)
 LONGEST_BURST = 30.0  # instructions that a warp issues in a row, at most
 CHAINED_WARPS = 2.0  # on a scheduler, at least
-CHAINED_CYCLES = (
-    600.0  # that a warp waits for two warps or more that hand on such bursts ([V] chase_dram/1 of the matrix)
-)
+# that a warp waits for two warps or more that hand the longest bursts on ([V] chase_dram/1 of the matrix)
+CHAINED_CYCLES = 600.0
 STALL_CYCLES = 3.0  # that a warp waits for a result of the arithmetic pipes ([V] fma1: 4 cycles an instruction)
 OPERAND_SLOTS = 2.2  # issue slots that a tensor instruction blocks beside its own, at most ([V] mma beside fma)
 

@@ -112,7 +112,7 @@ def _settings(points: float | None = None) -> Any:
 
 @contextmanager
 def new_figure(height: float) -> Iterator[Figure]:
-    """A figure in the `style` to draw on while the context lasts; its height is in inches, for text of 8 points."""
+    """A figure in the current `style`, as a context. Its height is in inches for text of 8 points."""
     import matplotlib
     from matplotlib.figure import Figure
 

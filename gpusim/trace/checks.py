@@ -62,7 +62,7 @@ def _place(stream: int, operation: int) -> str:
 
 
 def _launches(streams: Sequence[Stream]) -> Iterator[InputError]:
-    """More kernel launches than a replay can keep."""
+    """The trace has more kernel launches than a replay can hold."""
     launches = sum(
         (1 if stream.arrivals is None else stream.arrivals.requests)
         * sum(len(operation.launches()) for operation in stream.operations)

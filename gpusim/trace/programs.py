@@ -17,7 +17,7 @@ from gpusim.trace.operations import Arrivals, Collective, Stream
 
 
 def _or_stream(value: Any, read: Any) -> Any:
-    """A name, or in Python the stream itself, which the trace of the program takes over."""
+    """The name of a stream, or in Python the stream itself."""
     return value if isinstance(value, Stream) else read(value)
 
 
