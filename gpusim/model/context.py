@@ -13,7 +13,8 @@ from math import fsum
 from typing import Any
 
 from gpusim.hardware.gpu import GPU
-from gpusim.model.memory import lost_share
+from gpusim.model.contention import SECTORS_OF_A_MISS
+from gpusim.model.memory import lost_to_others
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Kernel, Operation, Stream
@@ -70,9 +71,11 @@ def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionA
     told = [op.selected for op in operations if isinstance(op, Convolution) and op.selected.warm_us is not None]
     if not told or len(operations) == 1:
         return {}
-    lost = lost_share(fsum(map(_touched_bytes, told)) / gpu.kept_l2_bytes)
     different = {id(one): one for one in told}  # a network that repeats has few
-    return {key: _lengthened(one, gpu.model.switch_us, lost) for key, one in different.items()}
+    touched = {key: _touched_bytes(one) / gpu.kept_l2_bytes for key, one in different.items()}
+    total = fsum(touched[id(one)] for one in told)
+    lost = {key: lost_to_others(own, total - own) for key, own in touched.items()}
+    return {key: _lengthened(one, gpu.model.switch_us, lost[key]) for key, one in different.items()}
 
 
 def _in_context(stream: Stream, longer: Mapping[int, ConvolutionAlgorithm]) -> Stream:
@@ -98,10 +101,20 @@ def _after_others(op: Operation, longer: Mapping[int, ConvolutionAlgorithm]) -> 
     return op.model_copy(update={"selected": longer[id(op.selected)]})
 
 
-def _touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
-    """Bytes of the tensors, and of the workspace if one kernel writes it for the next [D]."""
+def _touched_bytes(algorithm: ConvolutionAlgorithm) -> float:
+    """Bytes of the tensors, and of the workspace if one kernel writes it for the next [D]; else what counters show."""
+    if algorithm.touched_bytes is None:
+        return fsum(map(_moved_bytes, algorithm.kernels))
     unused = algorithm.workspace_bytes if len(algorithm.kernels) == 1 else None
-    return max(0, (algorithm.touched_bytes or 0) - (unused or 0))
+    return max(0, algorithm.touched_bytes - (unused or 0))
+
+
+def _moved_bytes(kernel: KernelLaunch) -> float:
+    """Bytes that a kernel reads from DRAM with empty caches, as counters are recorded, and that it writes to L2."""
+    mix = kernel.mix
+    if mix is None:
+        return 0.0
+    return kernel.blocks * ((mix.dram_read_bytes or 0.0) + (mix.l2_write_bytes or 0.0) / SECTORS_OF_A_MISS)
 
 
 def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, lost: float) -> ConvolutionAlgorithm:
