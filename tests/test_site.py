@@ -7,9 +7,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from gpusim.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
@@ -60,3 +63,22 @@ def test_the_site_builds(tmp_path: Path) -> None:
     }.items():
         html = (site / page).read_text("utf-8")
         assert all(word in html for word in words), page
+
+
+def test_the_page_in_a_browser_needs_no_more_than_its_build_fetches(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its policies compare as the command has them, with all other packages out of reach."""
+    fetched = re.findall(r"--platform any (.+)$", (ROOT / "docs/try/build.sh").read_text("utf-8"), re.M)[0].split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({sorted({*needed} - {*fetched})}));"
+        "sys.path.insert(0, 'docs/try');"
+        "from replay import compared; steps = [];"
+        "print(compared('sample:inception_3a', ['serial', 'leftover'], steps.append), len(steps), sep='\\n');"
+        "print(compared('sample:inception_3a', ['serail'], steps.append))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert main(["replay", "sample:inception_3a", "--policy", "serial", "--policy", "leftover"]) == 0
+    table = capsys.readouterr().out.partition("\n\nPlain streams")[0]
+    assert table.count("\n") == 6 and done.stdout.startswith(f"{table}\n\nPlain streams (leftover) save")
+    assert "\n3\npolicy serail: no such policy; expected one of" in done.stdout
