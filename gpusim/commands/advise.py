@@ -24,7 +24,7 @@ OBJECTIVES = ("makespan", "stp", "antt")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Replays every setting, prints which is best and why."""
+    """Replay every setting, and print which is best and why."""
     from gpusim.choose.advice_page import as_json, print_advice, slowdowns
     from gpusim.choose.advise import advise
 

@@ -31,7 +31,7 @@ LIMITS = ("blocks", "registers", "shared_mem", "warps")
 
 
 def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
-    """Measures the experiments whose files are missing; yields a line of progress for each."""
+    """Measure the experiments whose files are missing; yield a line of progress for each."""
     fastest = {
         found[0].work: found[0]
         for found in recording.ranked(calls)

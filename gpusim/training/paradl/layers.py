@@ -47,7 +47,7 @@ class LayerTimes:
     """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size."""
 
     def __init__(self, gpu: str, rows: Iterable[tuple[str, str, int, int, float, float]]) -> None:
-        """Takes rows of (layer, divided into what, parts, samples, forward us, backward us)."""
+        """Take rows of (layer, divided into what, parts, samples, forward us, backward us)."""
         self.gpu = gpu
         self._times: dict[tuple[str, int], dict[int, dict[str, tuple[float, float]]]] = {}
         for layer, divided, parts, batch, forward_us, backward_us in rows:
