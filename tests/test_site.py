@@ -45,6 +45,19 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages <= listed
 
 
+def test_why_the_split_of_the_example_loses_is_in_its_table() -> None:
+    page = (ROOT / "docs/explanation/why-a-split-loses.md").read_text("utf-8")
+    names = re.findall(r"^policy +(saved .*)$", page, re.M)[0].split()
+    (streams, split) = (
+        dict(zip(names, map(float, re.findall(rf"^{policy} +(-?\d.*\d)$", page, re.M)[0].split()), strict=True))
+        for policy in ("leftover", "inter-sm")
+    )
+    lost = {part: streams[part] - split[part] for part in names}
+    assert 0.4 < split["saved"] / streams["saved"] < 0.6
+    assert lost["tails"] > 0.0 and split["waiting"] < 0.0
+    assert 0.0 < -lost["rate"] < (lost["tails"] + lost["waiting"]) / 2
+
+
 @pytest.mark.release
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="the experiment may run policies from this folder and below it, too; may be given several times",
+        help="the experiment may run policies from this folder and below it, too; repeatable",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=whole(1), metavar="N", help="processes; default: one per core")
