@@ -38,8 +38,8 @@ class SMTime:
     waiting_us: float
     busy_us: float  # sharing and rate together
     launches: list[LaunchKey]  # all of them
-    on_sm: list[tuple[Times, Indices]]  # of each SM, when it held blocks, by start, and of which of the launches
-    sharing: frozenset[LaunchKey]  # launches of which blocks were ever on an SM together with another's
+    on_sm: list[tuple[Times, Indices]]  # of each SM: when it held blocks, by start, and their launches
+    sharing: frozenset[LaunchKey]  # launches whose blocks shared an SM with another launch's at any time
 
     def busy_with_us(self, launches: frozenset[LaunchKey]) -> float:
         """Time that SMs held blocks of some launches, mean over the SMs."""

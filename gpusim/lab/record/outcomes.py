@@ -95,7 +95,7 @@ def _residencies(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
 def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[tuple[Call, Call]]:
     """Independent pairs of convolutions, each pair of calls once.
 
-    A convolution is looked at beside the few before it only: what is far apart hardly runs at once.
+    Only convolutions that are near each other in order are paired: the others would rarely run at the same time.
     """
     ended: dict[str, frozenset[str]] = {}
     seen: set[tuple[str, str]] = set()

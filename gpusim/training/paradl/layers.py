@@ -125,9 +125,9 @@ def read_times(path: str | Path, network: Network, gpu: str) -> LayerTimes:
 
 
 def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, float], gpu: str) -> LayerTimes:
-    """Times of a recorded training iteration, the ids of whose operations are layer/direction.
+    """Times of a recorded training iteration; the ids of its operations are layer/direction.
 
-    ``operation_us`` is what each takes alone, as replayed; a convolution of the trace says the batch.
+    ``operation_us`` has the isolated time of each operation, as replayed; the batch is that of the convolutions.
     """
     batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
     if len(batches) != 1:
