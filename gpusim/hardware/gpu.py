@@ -335,7 +335,7 @@ class GPU:
 
     @property
     def kept_l2_bytes(self) -> float:
-        """Bytes of L2 that consecutive calls may touch together so that each finds its tensors there again; at least 1."""
+        """Bytes of L2 that consecutive calls may touch so that each finds its tensors there again; at least 1."""
         return max(1.0, self.model.l2_kept_share * self.l2_bytes)
 
     @property
