@@ -56,7 +56,8 @@ def test_counters_tell_what_a_call_touches_where_the_trace_does_not() -> None:
     def counted(id: str) -> Convolution:
         op = told(id, 0, 20.0)
         kernels = tuple(kernel.model_copy(update={"mix": mix}) for kernel in op.selected.kernels)
-        return op.model_copy(update={"selected": op.selected.model_copy(update={"touched_bytes": None, "kernels": kernels})})
+        untold = {"touched_bytes": None, "kernels": kernels}
+        return op.model_copy(update={"selected": op.selected.model_copy(update=untold)})
 
     longer = in_context(trace(stream("a", counted("x"), counted("y"))), GPU)
     assert [durations(op) for op in longer.operations()] == [[pytest.approx(28.0)]] * 2
