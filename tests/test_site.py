@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,13 @@ def test_the_site_builds(tmp_path: Path) -> None:
     }.items():
         html = (site / page).read_text("utf-8")
         assert all(word in html for word in words), page
+    for path in (ROOT / "docs").rglob("*.md"):  # no line of a text is taken for an item, and no list begins anew in it
+        if "build" not in path.parts:
+            lists = len(re.findall(r"^ *1\. ", path.read_text("utf-8"), re.M))
+            html = (site / path.relative_to(ROOT / "docs").with_suffix(".html")).read_text("utf-8")
+            assert html.partition('<div class="footnote">')[0].count("<ol>") == lists, path
+            items = re.findall(r"^ *(\d+)\. ", path.read_text("utf-8"), re.M)
+            assert all(int(b) in (1, int(a) + 1) for a, b in pairwise(["0", *items])), path
 
 
 def test_the_page_in_a_browser_needs_no_more_than_its_build_fetches(capsys: pytest.CaptureFixture[str]) -> None:
