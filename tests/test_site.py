@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
+import browser as chromium
 import pytest
 
 from gpusim.cli import main
@@ -103,3 +107,29 @@ def test_the_page_in_a_browser_needs_no_more_than_its_build_fetches(capsys: pyte
     table = capsys.readouterr().out.partition("\n\nPlain streams")[0]
     assert table.count("\n") == 6 and done.stdout.startswith(f"{table}\n\nPlain streams (leftover) save")
     assert "\n3\npolicy serail: no such policy; expected one of" in done.stdout
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_the_page_replays_in_a_browser(browser: chromium.Browser, capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "try"
+    if not (page / "build" / "wheels.txt").is_file():
+        pytest.skip("needs docs/try/build.sh")
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(page))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser.open(f"http://127.0.0.1:{server.server_port}/index.html")
+        browser.wait_for("document.querySelector('#state').textContent === 'Ready.'")
+        browser.value("document.querySelector('#sample').selectedIndex = 1")
+        browser.click("#run")
+        browser.wait_for("document.querySelector('#state').textContent.startsWith('Done')")
+        server.shutdown()
+    sample = browser.value("document.querySelector('#sample').value")
+    assert main(["replay", f"sample:{sample}", "--policy", "serial", "--policy", "leftover"]) == 0
+    table = capsys.readouterr().out.partition("\n\nPlain streams")[0]
+    assert table.count("\n") == 6 and browser.text("#output").startswith(table)
+    assert all(url.startswith("http://127.0.0.1:") for url in browser.requests)
