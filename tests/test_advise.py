@@ -167,6 +167,24 @@ def test_the_first_choice_is_the_least_makespan() -> None:
     assert known == sorted(known, key=lambda one: one.makespan_us)
 
 
+def test_a_program_that_would_restart_very_often_runs_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = two(first_us=10.0, second_us=100.0)
+    restarted = advised(trace)
+    monkeypatch.setattr(advise_module, "MOST_RESTARTED", 10)  # 10 passes of a and one of b are 11 kernels
+    once = advised(trace)
+    assert restarted.unequal == "" != once.unequal
+    streams = by_mechanism(once)["streams"][0]
+    assert (streams.stp, streams.slowdown) == (None, pytest.approx({"a": 1.0, "b": 1.0}))
+    assert [one.makespan_us for one in once.choices] == [one.makespan_us for one in restarted.choices]
+    assert advised(trace, objective="stp").best.stp == by_mechanism(restarted)["streams"][0].stp
+    assert advised(trace, targets=["a=x1.5"]).best.stp is not None
+    print_advice(once)
+    assert "Note: b takes as long as 10 passes of a: slowdowns are of one pass;" in capsys.readouterr().out
+    assert as_json(once)["unequal"] == "b takes as long as 10 passes of a"
+
+
 def test_the_front_has_nothing_that_another_beats() -> None:
     advice = advised(two(first_blocks=3, second_blocks=4))
     front = [one.slowdown for one in advice.pareto]

@@ -39,6 +39,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "cost_us": advice.cost_us,
         "choices": [_json(advice, one) for one in advice.choices],
         **({"assumption": advice.assumption} if advice.assumption else {}),
+        **({"unequal": advice.unequal} if advice.unequal else {}),
     }
 
 
@@ -70,6 +71,8 @@ def print_advice(advice: Advice) -> None:
         print_line(line)
     if advice.assumption:
         print_line(f"Note: {advice.assumption}.")
+    if advice.unequal:
+        print_line(f"Note: {advice.unequal}: slowdowns are of one pass; --objective stp lets programs restart.")
     print()
     slowed = (f"{name} slowed" for name in programs)
     columns = [Column("share by"), Column("setting"), *numbers("makespan µs", "STP", *slowed, "model error")]

@@ -51,6 +51,7 @@ TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
 GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
+MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
@@ -112,7 +113,7 @@ class Choice:
         stp, antt, fairness: of programs that restart; None where one of them starves. Of programs with arrivals only
             antt: the mean of their slowdowns.
         slowdown: of each program, over itself alone on the whole GPU: of restarting programs the inverse of their
-            progress, of programs with arrivals the mean latency of a request over the makespan alone.
+            progress, of programs with arrivals the mean latency of a request over the makespan alone, else of one pass.
         latency_us: of each program: a pass; of one with arrivals the 95th percentile of its requests.
         percentiles_us: of each program with arrivals, percentiles of its requests' latencies by percent.
         interval_us: of each program with random arrivals, half of the 95 % confidence interval of ``latency_us``, from
@@ -158,6 +159,7 @@ class Advice:
         best: the one to set.
         assumption: what kernels without counters may change of that; empty where all were counted.
         first: the program that has few kernels, and priority in a tie; empty: none, or several.
+        unequal: why programs do not restart, so that slowdowns are of one pass and there is no STP; empty: they do.
         cost_us: what the best setting adds to the isolated times of each program's kernels, by cause; empty in turn.
     """
 
@@ -169,6 +171,7 @@ class Advice:
     best: Choice
     assumption: str = ""
     first: str = ""
+    unequal: str = ""
     cost_us: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -282,11 +285,12 @@ def advise(
         raise InputError(None, "ways", f"is {quote(compared)}", "a list of gpusim.choose.settings.Setting")
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
-    choices = list(_replayed(_choice, _Shared(trace, session, alone), compared, jobs, step))
+    unequal = _unequal(trace, alone) if chosen == "makespan" and not wanted else ""
+    choices = list(_replayed(_choice, _Shared(trace, session, alone, not unequal), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
     way = advice.best.setting
     costs = {} if way.mechanism == "in turn" else costs_us(trace, session, way)
-    return replace(advice, assumption=_assumption(advice, session, jobs, step), cost_us=costs)
+    return replace(advice, assumption=_assumption(advice, session, jobs, step), unequal=unequal, cost_us=costs)
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
@@ -332,6 +336,20 @@ def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, flo
         us[program_of[stream.name]] += fsum(kernels.model(*one).solo_us for one in launched)
     few = [name for name, whole_us in alone_us.items() if us[name] < FEW_KERNELS * whole_us]
     return few[0] if len(few) == 1 else ""
+
+
+def _unequal(trace: Trace, alone_us: Mapping[str, float]) -> str:
+    """Why programs do not restart, in words: too many kernels in one pass of the longest; empty: they do."""
+    if _with_arrivals(trace):
+        return ""
+    of = {stream.name: sum(len(operation.launches()) for operation in stream.operations) for stream in trace.streams}
+    launches = {program.name: sum(of[stream] for stream in program.streams) for program in trace.programs}
+    longest = max(alone_us, key=lambda name: alone_us[name])
+    passes = {name: alone_us[longest] / us if us > 0.0 else 1.0 for name, us in alone_us.items()}
+    if fsum(launches[name] * passes[name] for name in passes) <= MOST_RESTARTED:
+        return ""
+    shortest = max(passes, key=lambda name: passes[name])
+    return f"{longest} takes as long as {passes[shortest]:,.0f} passes of {shortest}"
 
 
 def _with_arrivals(trace: Trace) -> list[str]:
@@ -380,11 +398,13 @@ class _Shared:
         trace: the programs.
         session: where they are replayed.
         alone_us: isolated time of a pass of each, us.
+        restarts: whether programs without arrivals are replayed once more, restarting.
     """
 
     trace: Trace
     session: Session
     alone_us: Mapping[str, float]
+    restarts: bool = True
 
     @cached_property
     def seeds(self) -> list[Trace]:
@@ -420,6 +440,9 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         shares |= sharing({name: alone / makespan_us for name, alone in alone_us.items()})
         slowdown = {name: makespan_us / alone for name, alone in alone_us.items()}
         latency = dict.fromkeys(alone_us, makespan_us)
+    elif not shared.restarts:
+        slowdown = {run.program: run.slowdown for run in once.program_runs}
+        latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
     else:
         progress = dict.fromkeys(alone_us, 0.0)
         with suppress(Starved):
