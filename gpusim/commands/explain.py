@@ -123,9 +123,8 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     extra = fsum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
     if known:
-        print_line(
-            f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} µs longer together"
-        )
+        change = f"{number(abs(extra))} µs {'longer' if extra >= 0.0 else 'shorter'}"
+        print_line(f"{len(known)} of them also ran by themselves; overlapping made these {change} together")
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
     print()
@@ -153,7 +152,10 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     print_table(columns, rows, "Kernels that overlapped, as recorded")
     print_left_out(len(groups) - len(rows))
     if any(row[SLOWED] == UNKNOWN for row in rows):
-        print_line(f"{UNKNOWN}: the kernel never ran by itself, so its isolated time is unknown")
+        print_line(
+            f"{UNKNOWN}: the isolated time is unknown: the kernel never ran by itself, or it exchanges data with other "
+            "GPUs, and its times include waiting for these"
+        )
 
 
 def _print(found: Explanation) -> None:
