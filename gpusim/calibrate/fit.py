@@ -358,14 +358,14 @@ def _memory(
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
-    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
+    dram, l2, free, early = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
     for_hits = hit_wait_share(launch.mix)
     waited, hits = hit_queue(hits_exposed * for_hits, l2, max(0.0, 1.0 - turns / free))
     free *= 1.0 - waited
     for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
     missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses), free * (1.0 - missed)
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses, early), free * (1.0 - missed)
 
 
 def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:

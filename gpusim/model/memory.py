@@ -34,6 +34,8 @@ class MemoryLoad(NamedTuple):
     hits: float = 0.0
     # the same of what DRAM serves, for the square of DRAM's load, beyond what saturation of DRAM lengthens
     misses: float = 0.0
+    # share of DRAM's load that it feels before DRAM is full: what it does not hide by reading ahead
+    early: float = 1.0
 
 
 class MemoryWait(NamedTuple):
@@ -106,13 +108,15 @@ def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float =
     hits = own[at + 2]
     d = dram * (own_dram if own_dram < dram else dram)
     t = l2 * (own_l2 if own_l2 < l2 else l2)
-    inner = (cycle * cycle + d) * (cycle * cycle + d)
+    early = own[at + 4]
+    inner = (cycle * cycle + early * d) * (cycle * cycle + early * d)
+    late = (1.0 - early * early * early * early) * d * d * d * d
     most = own_l2 if own_l2 < 1.0 else 1.0
     waited = 1.0 + hits * (l2 if l2 < most else most)
     busy = own_dram if own_dram < dram else dram
     busy = busy if busy < 1.0 else 1.0
     waited *= 1.0 + own[at + 3] * busy * busy
-    return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
+    return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + late + t * t * t * t)))
 
 
 def memory_that_binds(whole: float, largest: float, dram: float, l2: float, own: Sequence[float], at: int = 0) -> int:
@@ -152,8 +156,8 @@ def l2_busy_at(waited: float) -> float:
 
 
 def loads_beside(
-    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0
-) -> tuple[float, float, float]:
+    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0, early: float = 1.0
+) -> tuple[float, float, float, float]:
     """Demand on L2 and DRAM in a recording, from how busy each was.
 
     Args:
@@ -182,7 +186,25 @@ def loads_beside(
                 low = felt
         felt = low
         free = memory_free_share(felt * dram, felt * l2)
-    return felt * dram / free, felt * l2 / free, free
+    dram, l2 = felt * dram, felt * l2
+    if early < 1.0:
+        def whole(g):
+            a = free * free + early * (g * dram) ** 2
+            return a ** 4 + (1.0 - early ** 4) * (g * dram) ** 8 + (g * l2) ** 8
+        import os
+        lim = float(os.environ.get('LIM', '1.25'))
+        if whole(lim) < 1.0 or free > float(os.environ.get('FREE','1')):
+            early = 1.0
+        else:
+            low, high = 0.0, lim
+            for _ in range(HALVINGS):
+                g = (low + high) / 2.0
+                if whole(g) > 1.0:
+                    high = g
+                else:
+                    low = g
+            dram, l2 = low * dram, low * l2
+    return dram / free, l2 / free, free, early
 
 
 def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
