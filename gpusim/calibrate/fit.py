@@ -251,8 +251,9 @@ def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
         return prod(launch.mix.cluster)
     if blocks_per_sm > 1 or launch.shared_memory_per_block_bytes <= MOST_BEFORE_CLUSTERS:
         return 1
-    if launch.grid[1] in CLUSTERS:
-        return launch.grid[1] if launch.blocks <= _cluster_sms(launch.grid[1], gpu) else 1
+    for blocks in launch.grid[:2]:
+        if blocks in CLUSTERS:
+            return blocks if launch.blocks <= _cluster_sms(blocks, gpu) else 1
     most = _cluster_sms(CLUSTERS[-1], gpu)
     if launch.grid != (most, 1, 1) or not gpu.sms_per_gpc:
         return 1
