@@ -1,7 +1,9 @@
-"""Write the cluster sizes of clusters.csv into the programs of the H100: `python experiments/advise/recording/clusters.py`.
+"""Write the cluster sizes of clusters.csv into the traces of the H100.
 
-Nsight Compute was not asked for `launch__cluster_dim_x`, `_y` and `_z` when it profiled them. `programs.py ncu` read these
-three later, on another H100. A profiled kernel that clusters.csv does not name has no clusters.
+`python experiments/advise/recording/clusters.py`
+
+Nsight Compute was not asked for `launch__cluster_dim_x`, `_y` and `_z` when it profiled the programs. It read these
+three later, from `programs.py ncu` on another H100. A profiled kernel that clusters.csv does not name has no clusters.
 """
 
 from __future__ import annotations
