@@ -7,9 +7,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from gpusim.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
@@ -42,6 +45,19 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages <= listed
 
 
+def test_why_the_split_of_the_example_loses_is_in_its_table() -> None:
+    page = (ROOT / "docs/explanation/why-a-split-loses.md").read_text("utf-8")
+    names = re.findall(r"^policy +(saved .*)$", page, re.M)[0].split()
+    (streams, split) = (
+        dict(zip(names, map(float, re.findall(rf"^{policy} +(-?\d.*\d)$", page, re.M)[0].split()), strict=True))
+        for policy in ("leftover", "inter-sm")
+    )
+    lost = {part: streams[part] - split[part] for part in names}
+    assert 0.4 < split["saved"] / streams["saved"] < 0.6
+    assert lost["tails"] > 0.0 and split["waiting"] < 0.0
+    assert 0.0 < -lost["rate"] < (lost["tails"] + lost["waiting"]) / 2
+
+
 @pytest.mark.release
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
@@ -60,3 +76,22 @@ def test_the_site_builds(tmp_path: Path) -> None:
     }.items():
         html = (site / page).read_text("utf-8")
         assert all(word in html for word in words), page
+
+
+def test_the_page_in_a_browser_needs_no_more_than_its_build_fetches(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its policies compare as the command has them, with all other packages out of reach."""
+    fetched = re.findall(r"--platform any (.+)$", (ROOT / "docs/try/build.sh").read_text("utf-8"), re.M)[0].split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({sorted({*needed} - {*fetched})}));"
+        "sys.path.insert(0, 'docs/try');"
+        "from replay import compared; steps = [];"
+        "print(compared('sample:inception_3a', ['serial', 'leftover'], steps.append), len(steps), sep='\\n');"
+        "print(compared('sample:inception_3a', ['serail'], steps.append))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert main(["replay", "sample:inception_3a", "--policy", "serial", "--policy", "leftover"]) == 0
+    table = capsys.readouterr().out.partition("\n\nPlain streams")[0]
+    assert table.count("\n") == 6 and done.stdout.startswith(f"{table}\n\nPlain streams (leftover) save")
+    assert "\n3\npolicy serail: no such policy; expected one of" in done.stdout

@@ -152,7 +152,7 @@ def known_memory_bytes(selection: Selection, candidate: Candidate) -> int | None
 
 
 def print_selection(selection: Selection) -> None:
-    """Prints the plan, what it gains, why, how far from the bound it is, and the frontier."""
+    """Print the plan, what it gains, why, how far from the bound it is, and the frontier."""
     work, result = selection.work, replayed(selection)
     print_line(
         f"{work.trace.name} on {selection.gpu.name} ({selection.gpu.title}): "

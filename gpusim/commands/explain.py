@@ -38,7 +38,7 @@ UNKNOWN, SLOWED = "?", 3  # instead of a slowdown, and the column of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explains and prints."""
+    """Explain and print."""
     from gpusim.choose.explain import as_json, explain
 
     if len(args.traces) == 1 and _is_profile(args.traces[0]):

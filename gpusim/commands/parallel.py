@@ -21,7 +21,7 @@ MEASURED = "only 2 and 4 H200s were measured (experiments/paradl)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument("network", metavar="NETWORK", help="a network by name, such as resnet50")
     parser.add_argument("--ranks", required=True, type=whole(1, 10**6), metavar="N", help="number of GPUs")
     parser.add_argument(
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the projections, and the best that fits the memory of a GPU."""
+    """Print the projections, and the best that fits the memory of a GPU."""
     from gpusim.training.networks.zoo import network
     from gpusim.training.paradl.cluster import load_cluster
     from gpusim.training.paradl.oracle import Oracle

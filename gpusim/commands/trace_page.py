@@ -92,7 +92,7 @@ def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
 
 
 def print_trace(trace: Trace, gpu: GPU | None) -> None:
-    """Prints what `gpusim trace show` prints below its first line; arguments as of `as_json`."""
+    """Print what `gpusim trace show` prints below its first line; arguments as of `as_json`."""
     content = as_json(trace, gpu)
     for line in content["notes"]:
         print_line(f"  {line}")

@@ -341,7 +341,7 @@ def _match(wanted: list[tuple[int, Key]], given: list[Key]) -> dict[int, int]:
 
 
 def _in_order(wanted: list[tuple[int, Key]], given: list[tuple[int, Key]]) -> dict[int, int]:
-    """Pairs equal keys in order; where the timeline has a whole number of rounds of them, each round gets the same."""
+    """Pair equal keys in order; where the timeline has a whole number of rounds of them, each round gets the same."""
     by_key: dict[Key, list[int]] = defaultdict(list)
     for m, key in given:
         by_key[key].append(m)

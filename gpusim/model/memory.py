@@ -64,9 +64,9 @@ def wait_slowdown(
 ) -> float:
     """Factor by which other kernels lengthen a kernel's time, because its reads take longer.
 
-    Reads from L2 and from DRAM take longer the busier these are. What others move from or to DRAM also replaces what
-    L2 held for the kernel: DRAM then serves reads that L2 served in the recording. So it serves instructions and
-    constants, where other code ran since the kernel came last.
+    Reads from L2 and from DRAM take longer the busier these are. Traffic of other kernels with DRAM also replaces the
+    kernel's data in L2: DRAM then serves reads that L2 served in the recording. It also serves instructions and
+    constants, where other code ran since the kernel ran last.
 
     Args:
         dram: share of the time in which others keep DRAM busy, 0 to 1.
@@ -245,7 +245,7 @@ def miss_queue(share: float, longer: float, dram: float, free: float, least_free
         least_free: the least that can be left.
 
     Returns:
-        The share of what is left that is lost so, and `MemoryLoad.misses`.
+        The share of the remaining time that is lost in this way, and `MemoryLoad.misses`.
     """
     if dram <= 0.0:
         return 0.0, 0.0

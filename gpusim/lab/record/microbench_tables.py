@@ -107,7 +107,7 @@ TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
 
 
 def summarise(recording: Recording) -> dict[str, Table]:
-    """Makes every table of a recording, by name."""
+    """Make every table of a recording, by name."""
     return {name: list(make(recording)) for name, make in TABLES.items()}
 
 
