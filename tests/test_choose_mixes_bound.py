@@ -67,8 +67,9 @@ def test_many_mixes_progress_as_the_model_says(uses: list[Use]) -> None:
 # ---- streams
 
 
-def steps(*us: float) -> list[Least]:
-    return [Least(sum(us), (0.0, 0.0, 0.0), 0.0, us)]
+def steps(*us: float, spread: float = 0.0) -> list[Least]:
+    nothing = (0.0,) * len(us)
+    return [Least(sum(us), (0.0, 0.0, 0.0), 0.0, us, nothing, (spread, *nothing[1:]))]
 
 
 BESIDE = Graph({"a": (), "b": ()})
@@ -80,7 +81,7 @@ def test_a_kernel_waits_for_the_streams_that_are_not_done() -> None:
     assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, False) == 17.0
     assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, True) == 15.0
     assert least_in_lanes(BESIDE, [["a", "b"]], choices, 1.0, False) == 30.0
-    assert least_in_any_lanes(BESIDE, choices, 1.0) == 15.0
+    assert least_in_any_lanes(BESIDE, choices, 1.0, 4) == 15.0
 
 
 def test_a_kernel_may_start_later_where_that_is_sooner() -> None:
@@ -89,11 +90,22 @@ def test_a_kernel_may_start_later_where_that_is_sooner() -> None:
     assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, False) == 10.5
 
 
+def test_streams_with_sms_of_their_own_share_them() -> None:
+    """A kernel that keeps all 4 SMs busy for 4 us takes 8 us on 2. Without SMs of their own turns cost less than that.
+
+    One that 4 SMs do in 1 us takes its 5 us on 2 as well: then no stream waits for turns.
+    """
+    wide, narrow = ({"a": steps(5.0, 3.0, spread=us), "b": steps(5.0, 2.5, spread=us)} for us in (4.0, 1.0))
+    assert least_in_any_lanes(BESIDE, wide, 1.0, 4) == 9.0
+    assert least_in_any_lanes(BESIDE, wide, 9.0, 4) == pytest.approx(11.0, abs=1e-4)
+    assert least_in_any_lanes(BESIDE, narrow, 1.0, 4) == 8.0
+
+
 def test_kernels_that_one_event_releases_need_not_wait_for_one_another() -> None:
     graph = Graph({"a": (), "b": ("a",), "c": ("a",)})
     choices = {"a": steps(5.0), "b": steps(5.0), "c": steps(5.0)}
     assert least_in_lanes(graph, [["a", "b"], ["c"]], choices, 1.0, False) == 10.0
-    assert least_in_any_lanes(graph, choices, 1.0) == 10.0
+    assert least_in_any_lanes(graph, choices, 1.0, 4) == 10.0
 
 
 # ---- mixes

@@ -83,7 +83,7 @@ class Bounds:
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
                 us = occupied.duration_us
-                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,))
+                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,), (us,), (0.0,))
         return self._known[key]
 
     def _least_of(self, id: str, launches: Sequence[KernelLaunch]) -> Least:
@@ -153,7 +153,7 @@ class Bounds:
         found = [Bound(chain_us, PARTS[0])]
         if self.planned:
             choices = {id: [least[id, name] for name in names[id]] for id in graph.ids}
-            found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us), PARTS[1]))
+            found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us, self.session.gpu.sm_count), PARTS[1]))
         for r in (1, 2):
             busy = (min(least[id, name].busy_us[r] for name in names[id]) for id in graph.ids)
             found.append(Bound(idle + fsum(busy), PARTS[1 + r]))

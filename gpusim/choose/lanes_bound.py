@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations, product
 from math import fsum, inf
 
+import numpy as np
+import numpy.typing as npt
+
 from gpusim.choose.graph import Graph
 from gpusim.choose.least import Least
 from gpusim.common.errors import InputError
@@ -22,28 +25,58 @@ from gpusim.model.front_end import CHANNELS, turn_wait_us
 
 MOST_LANED = 6  # operations whose streams are all looked at
 ITERATIONS = 6  # in which the ends of streams settle
+HALVINGS = 20  # of an interval that holds a makespan
+Reals = npt.NDArray[np.float64]
 Lanes = Sequence[Sequence[str]]
 Choices = Mapping[str, Sequence[Least]]  # what each operation takes by each algorithm
 
 
-def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float) -> float:
+def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int) -> float:
     """The least of `least_in_lanes` over all streams, with SMs of their own or not; 0 for over `MOST_LANED` operations.
 
     Args:
         graph: the operations.
         choices: of each operation.
         turn_us: `stream_turn_us` of the GPU.
+        sms: of the GPU.
     """
     if len(graph.ids) > MOST_LANED:
         return 0.0
     least = {id: min(fsum(one.steps_us) for one in choices[id]) for id in graph.ids}
+    on_sms = {id: np.min([_on_sms(one, sms) for one in choices[id]], axis=0) for id in graph.ids}
     least_us = sum(least.values())  # in one stream
     for parts in _partitions(graph.ids):
         if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
+            split_us = _least_split(np.array([sum(on_sms[id] for id in part) for part in parts]), least_us)
             for lanes in _in_any_order(graph, parts):
-                each = (least_in_lanes(graph, lanes, choices, turn_us, own, least_us) for own in (False, True))
-                least_us = min(least_us, *each)
+                least_us = min(least_us, least_in_lanes(graph, lanes, choices, turn_us, False, least_us))
+                if split_us < least_us:
+                    own_us = least_in_lanes(graph, lanes, choices, turn_us, True, least_us)
+                    least_us = min(least_us, max(own_us, split_us))
     return least_us
+
+
+def _on_sms(one: Least, sms: int) -> Reals:
+    """Least time of an operation that has 1, 2, … of some SMs to itself."""
+    us = np.zeros(sms)
+    for step, wait, spread in zip(one.steps_us, one.waits_us, one.spread_us, strict=True):
+        us += np.maximum(step, wait + spread * sms / np.arange(1, sms + 1))
+    return us
+
+
+def _least_split(times: Reals, enough_us: float) -> float:
+    """The least makespan of streams with SMs of their own: how long each takes on 1, 2, … SMs, of as many as there are.
+
+    No higher bound than `enough_us` is sought.
+    """
+    low, high = 0.0, enough_us
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        if ((times > middle).sum(axis=1) + 1).sum() > times.shape[1]:  # SMs that are needed
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def least_in_lanes(
