@@ -2,10 +2,12 @@
 
 Everything here holds in the model's own replays, whatever runs beside a kernel and however its blocks are placed:
 
-* An isolated kernel whose blocks are resident as evenly as they fit makes the most progress that it ever can. Other
-  kernels only slow it. So it takes at least its launch latency and its blocks' work at that pace.
-* A tile is the work of one block at a time. So some block and some SM run at least their share of the tiles, rounded
-  up, and no block and no SM is faster than the fastest number of blocks of the kernel makes it.
+* Other kernels only slow a kernel. How fast its blocks progress so has an upper limit, by how many of them an SM holds,
+  and by what they all load L2 and DRAM themselves. A kernel takes at least its launch latency and the least time in
+  which states of the GPU do its work (`_Pace`).
+* Some SM runs at least the mean number of blocks of all SMs. The block that starts there last is the youngest until it
+  ends. Before it started, one of the places on the SM had run its share of the other blocks.
+* A tile is the work of one block at a time. So some block runs at least its share of the tiles, rounded up.
 * What the blocks on an SM use of its issue slots, of a pipe and of the L1 path never exceeds what these sustain
   (`gpusim.model.mixing.progress`). Kernels that different resources bind may run side by side at full speed.
 * Nothing moves more than DRAM and L2 sustain.
@@ -14,6 +16,8 @@ Everything here holds in the model's own replays, whatever runs beside a kernel 
 
 The jitter of blocks follows from the kernel's seed, so the work of a launch is known. Only where a replay may jump over
 waves (`gpusim.engine.skipping`) it counts some blocks as mean ones. A bound then takes those that give the least work.
+A jump lasts for a wave at least, and begins with more than `JUMPED` blocks waiting for each resident one. So it passes
+a wave of few blocks, and all others take what they take with any number of them resident.
 """
 
 from __future__ import annotations
