@@ -43,17 +43,60 @@ def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int)
     if len(graph.ids) > MOST_LANED:
         return 0.0
     least = {id: min(fsum(one.steps_us) for one in choices[id]) for id in graph.ids}
-    on_sms = {id: np.min([_on_sms(one, sms) for one in choices[id]], axis=0) for id in graph.ids}
+    split = _Split(graph, choices, least, sms)
     least_us = sum(least.values())  # in one stream
     for parts in _partitions(graph.ids):
         if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
-            split_us = _least_split(np.array([sum(on_sms[id] for id in part) for part in parts]), least_us)
             for lanes in _in_any_order(graph, parts):
                 least_us = min(least_us, least_in_lanes(graph, lanes, choices, turn_us, False, least_us))
+                split_us = split.least_us(lanes, least_us)
                 if split_us < least_us:
                     own_us = least_in_lanes(graph, lanes, choices, turn_us, True, least_us)
                     least_us = min(least_us, max(own_us, split_us))
     return least_us
+
+
+class _Split:
+    """Least makespans of streams that divide the SMs; ``least``: of each operation on all of them."""
+
+    def __init__(self, graph: Graph, choices: Choices, least: Mapping[str, float], sms: int) -> None:
+        self.on_sms = {id: np.min([_on_sms(one, sms) for one in choices[id]], axis=0) for id in graph.ids}
+        self.heads: dict[str, float] = {}  # what each operation waits for, at least
+        for id, waits in graph.before.items():
+            self.heads[id] = max((self.heads[other] + least[other] for other in waits), default=0.0)
+        self.tails: dict[str, float] = {}  # what comes after it
+        for id in reversed(graph.ids):
+            self.tails[id] = max((self.tails[other] + least[other] for other in graph.after[id]), default=0.0)
+        self.known: dict[tuple[str, ...], Reals] = {}
+
+    def least_us(self, lanes: Lanes, enough_us: float) -> float:
+        """The least makespan of some streams, whatever SMs each has; no higher bound than `enough_us` is sought."""
+        times: Reals = np.array([self._of_lane(tuple(lane)) for lane in lanes])
+        sms = times.shape[1]
+
+        def too_few(us: float) -> bool:  # SMs for streams that end by then
+            return int((times > us).sum()) + len(times) > sms
+
+        low, high = 0.0, enough_us
+        if too_few(enough_us):
+            return enough_us
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2.0
+            if too_few(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _of_lane(self, lane: tuple[str, ...]) -> Reals:
+        """The least makespan for a stream on 1, 2, … SMs: what it waits for, some of it, and what waits for that."""
+        if lane not in self.known:
+            ends = [np.zeros(1)]
+            for n, id in enumerate(lane):
+                start = np.maximum(ends[-1], self.heads[id]) if n else self.heads[id]
+                ends.append(start + self.on_sms[id])
+            self.known[lane] = np.max([end + self.tails[id] for end, id in zip(ends[1:], lane, strict=True)], axis=0)
+        return self.known[lane]
 
 
 def _on_sms(one: Least, sms: int) -> Reals:
@@ -62,21 +105,6 @@ def _on_sms(one: Least, sms: int) -> Reals:
     for step, wait, spread in zip(one.steps_us, one.waits_us, one.spread_us, strict=True):
         us += np.maximum(step, wait + spread * sms / np.arange(1, sms + 1))
     return us
-
-
-def _least_split(times: Reals, enough_us: float) -> float:
-    """The least makespan of streams with SMs of their own: how long each takes on 1, 2, … SMs, of as many as there are.
-
-    No higher bound than `enough_us` is sought.
-    """
-    low, high = 0.0, enough_us
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2.0
-        if ((times > middle).sum(axis=1) + 1).sum() > times.shape[1]:  # SMs that are needed
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def least_in_lanes(
