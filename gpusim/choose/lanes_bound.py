@@ -72,10 +72,11 @@ class _Split:
     def least_us(self, lanes: Lanes, enough_us: float) -> float:
         """The least makespan of some streams, whatever SMs each has; no higher bound than `enough_us` is sought."""
         times: Reals = np.array([self._of_lane(tuple(lane)) for lane in lanes])
-        sms = times.shape[1]
+        sms = int(times.shape[1])
 
         def too_few(us: float) -> bool:  # SMs for streams that end by then
-            return int((times > us).sum()) + len(times) > sms
+            late: int = np.count_nonzero(times > us)
+            return late + len(times) > sms
 
         low, high = 0.0, enough_us
         if too_few(enough_us):
