@@ -75,7 +75,7 @@ class _Split:
         sms = int(times.shape[1])
 
         def too_few(us: float) -> bool:  # SMs for streams that end by then
-            late: int = np.count_nonzero(times > us)
+            late = int(np.count_nonzero(times > us))
             return late + len(times) > sms
 
         low, high = 0.0, enough_us
