@@ -138,7 +138,7 @@ def _whole_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns the exit status; without ``argv`` that of this process."""
+    """Run a command and return the exit status; without ``argv`` that of this process."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     gc.set_threshold(COLLECT_AFTER)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looks for them in every installed package

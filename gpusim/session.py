@@ -1,4 +1,4 @@
-"""A session: a GPU and what is known of recorded kernels there. Whoever replays, replays through one."""
+"""A session: a GPU with the fits and times of recorded kernels on it. All replays go through a session."""
 
 from __future__ import annotations
 
@@ -151,9 +151,9 @@ class Session:
             trace: what was recorded, or the path of its file.
             policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object. An oracle
                 replays many divisions and gives the best; it always keeps placements.
-            restart: every program starts again when all its streams have ended, until each has ended once: what STP,
-                ANTT and fairness are of (`Result.metrics`). Programs that wait for one another, or have arrivals,
-                cannot.
+            restart: whether every program starts again when all its streams have ended, until each has ended once.
+                STP, ANTT and fairness need it (`Result.metrics`). Programs that wait for one another, or have
+                arrivals, cannot restart.
             keep: what the result holds beside its rows.
 
         Raises:
@@ -199,8 +199,8 @@ class Session:
         Args:
             trace: what was recorded, or the path of its file.
             policies: names with parameters or fresh policy objects, or one; one given twice counts once.
-            restart: replay it once more under each, programs restarting, for STP, ANTT and fairness.
-            keep: as for `replay`; of a short trace placements are kept all the same, serial of every trace.
+            restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
+            keep: as for `replay`. Serial is always kept, and so are the placements of a short trace.
             step: called with the name of each step before it starts.
 
         Raises:
@@ -453,13 +453,13 @@ class Session:
 
 
 def _require_seed(seed: object) -> None:
-    """Refuse what is no seed."""
+    """Refuse a seed that is no whole number, or out of range."""
     if not (type(seed) is int and 0 <= seed <= MOST_SEED):
         raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
 
 
 def _require_wanted(restart: object, keep: object) -> None:
-    """Refuse what does not say whether programs restart, or what a result holds."""
+    """Refuse values of ``restart`` and ``keep`` that have another type or unknown names."""
     if not isinstance(restart, bool):
         raise InputError(None, "restart", f"is {quote(restart)}", "True or False")
     known = get_args(Keep)

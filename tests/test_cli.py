@@ -697,7 +697,7 @@ def test_schema(what: str, capsys: Capture) -> None:
         (["replay", TABLE_1, "--policy", "nonsense"], "policy nonsense: no such policy; expected one of"),
         (["replay", TABLE_1, "--policy", "leftover:fist=5x5"], "policy leftover: has no parameter 'fist'"),
         (["replay", TABLE_1, "--policy", "no_such_file.py:Mine"], "no_such_file.py: policy: no such file"),
-        (["replay", TABLE_1, "--out", "gpusim"], "gpusim: exists and is not empty"),
+        (["replay", TABLE_1, "--out", "tests"], "tests: exists and is not empty"),
         (["occupancy", "--gpu", "h200"], "gpusim occupancy: the following arguments are required: --threads"),
         (
             ["occupancy", "--gpu=h200", "--threads=-1", "--registers=8", "--shared-memory=0"],

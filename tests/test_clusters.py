@@ -107,7 +107,9 @@ def test_clusters_fit_as_measured() -> None:
         ((15, 7), OUT_OF_REACH_BEFORE, 7, True),
         ((30, 4), OUT_OF_REACH_BEFORE, 4, True),
         ((39, 3), OUT_OF_REACH_BEFORE, 3, True),
-        ((3, 8), OUT_OF_REACH_BEFORE, 8, False),
+        ((4, 8), OUT_OF_REACH_BEFORE, 4, False),  # x comes first
+        ((4, 24), OUT_OF_REACH_BEFORE, 4, False),
+        ((4, 33), OUT_OF_REACH_BEFORE, 1, True),  # more than can be there at once
         ((16, 8), OUT_OF_REACH_BEFORE, 1, False),  # more than can be there at once
         ((33, 4), OUT_OF_REACH_BEFORE, 1, True),
         ((120, 1), OUT_OF_REACH_BEFORE, 4, True),

@@ -13,7 +13,8 @@ from tiny import host, kernel, stream, tiny, trace, used
 
 from gpusim import load_gpu, replay
 from gpusim.hardware.gpu import GPU
-from gpusim.results.gains import PARTS, Times, common, gain_us, sm_time, union
+from gpusim.results.gains import PARTS, gain_us, sm_time
+from gpusim.results.intervals import Times, common, union
 from gpusim.results.result import Result
 from gpusim.results.runs import KernelRun, Placements
 from gpusim.trace.format import Trace

@@ -12,7 +12,7 @@ import pytest
 from gpusim.common.errors import InputError
 from gpusim.io.importing import detect, import_profile
 from gpusim.io.part import Part
-from gpusim.io.wire import field, fields
+from gpusim.io.xprof import messages
 from gpusim.trace.operations import Copy, Kernel
 
 DETAILS = "regs:32 static_shared:1024 dynamic_shared:2048 grid:8,4,1 block:256,1,1 occ_pct:100"
@@ -22,44 +22,49 @@ NAMES = ("kernel_details", "memcpy_details", "correlation_id", "name", "step_num
 EVENTS = ("gemm", "MemcpyH2D", "cuLaunchKernel", "train", "$profiler.py:1 start")
 
 
+MESSAGES = messages()
+
+
+def stat(name: str, kind: str, value: int | str) -> Any:
+    given = value.encode() if isinstance(value, str) else value
+    return MESSAGES["Stat"](metadata_id=number(name), **{kind: given})
+
+
 def number(name: str) -> int:
     return NAMES.index(name) + 1
 
 
-def stat(name: str, kind: int, value: int | str) -> bytes:
-    return field(1, number(name)) + field(kind, value)
+def event(name: str, start_us: int, duration_us: int, *stats: Any) -> Any:
+    times = {"offset_ps": start_us * 10**6, "duration_ps": duration_us * 10**6}
+    return MESSAGES["Event"](metadata_id=EVENTS.index(name) + 1, **times, stats=stats)
 
 
-def event(name: str, start_us: int, duration_us: int, *stats: bytes) -> bytes:
-    times = field(2, start_us * 10**6) + field(3, duration_us * 10**6)
-    return field(1, EVENTS.index(name) + 1) + times + b"".join(field(4, one) for one in stats)
+def line(name: str, *events: Any) -> Any:
+    return MESSAGES["Line"](name=name.encode(), timestamp_ns=1000, events=events)
 
 
-def line(name: str, *events: bytes) -> bytes:
-    return field(1, 7) + field(2, name) + field(3, 1000) + b"".join(field(4, one) for one in events)
-
-
-def plane(name: str, *lines: bytes, stats: tuple[bytes, ...] = ()) -> bytes:
-    known = b"".join(
-        field(of, field(1, n) + field(2, field(1, n) + field(2, text)))
-        for of, texts in ((4, EVENTS), (5, NAMES))
-        for n, text in enumerate(texts, 1)
-    )
-    parts = b"".join(field(3, one) for one in lines), b"".join(field(6, one) for one in stats)
-    return field(1, field(2, name) + parts[0] + known + parts[1])
+def plane(name: str, *lines: Any, stats: tuple[Any, ...] = ()) -> bytes:
+    named = {
+        known: [{"value": {"id": n, "name": text.encode()}} for n, text in enumerate(texts, 1)]
+        for known, texts in (("event_metadata", EVENTS), ("stat_metadata", NAMES))
+    }
+    only = MESSAGES["Plane"](name=name.encode(), lines=lines, stats=stats, **named)
+    whole: bytes = MESSAGES["Space"](planes=[only]).SerializeToString()
+    return whole
 
 
 def gpu(vendor: str = "Nvidia", details: str | None = None) -> bytes:
-    kernel = stat("kernel_details", 7, number(DETAILS)) if details is None else stat("kernel_details", 5, details)
-    told = (stat("core_count", 3, 132), stat("compute_cap_major", 3, 9), stat("compute_cap_minor", 3, 0),
-            stat("device_vendor", 5, vendor), stat("memory_size", 3, 10**11))  # fmt: skip
-    operator = stat("name", 7, number("jit(f)/dot"))
+    known = ("reference", number(DETAILS)) if details is None else ("text", details)
+    kernel = stat("kernel_details", *known)
+    numbers = {"core_count": 132, "compute_cap_major": 9, "compute_cap_minor": 0, "memory_size": 10**11}
+    told = (stat("device_vendor", "text", vendor), *(stat(name, "uint64", value) for name, value in numbers.items()))
+    operator = stat("name", "reference", number("jit(f)/dot"))
     compute = line(
         "Stream #13(Compute)",
-        event("gemm", 10, 5, kernel, operator, stat("correlation_id", 4, 1)),
-        event("gemm", 20, 5, kernel, stat("correlation_id", 4, 3)),
+        event("gemm", 10, 5, kernel, operator, stat("correlation_id", "int64", 1)),
+        event("gemm", 20, 5, kernel, stat("correlation_id", "int64", 3)),
     )
-    copies = line("Stream #14(MemcpyH2D)", event("MemcpyH2D", 1, 8, stat("memcpy_details", 5, COPY)))
+    copies = line("Stream #14(MemcpyH2D)", event("MemcpyH2D", 1, 8, stat("memcpy_details", "text", COPY)))
     modules = line("XLA Modules", event("gemm", 10, 15))
     return plane("/device:GPU:0", compute, copies, modules, stats=told)
 
@@ -68,9 +73,9 @@ HOST = plane(
     "/host:CPU",
     line(
         "python",
-        event("cuLaunchKernel", 2, 1, stat("correlation_id", 4, 1)),
-        event("train", 15, 5, stat("step_num", 4, 3)),
-        event("cuLaunchKernel", 16, 1, stat("correlation_id", 4, 3)),
+        event("cuLaunchKernel", 2, 1, stat("correlation_id", "int64", 1)),
+        event("train", 15, 5, stat("step_num", "int64", 3)),
+        event("cuLaunchKernel", 16, 1, stat("correlation_id", "int64", 3)),
         event("$profiler.py:1 start", 0, 9),
     ),
 )
@@ -172,13 +177,3 @@ def test_the_json_of_jax_is_read_as_the_xplane(tmp_path: Path) -> None:
     binary = tmp_path / "host.xplane.pb"
     binary.write_bytes(HOST + gpu())
     assert found.trace.streams == import_profile(binary, gpu="h200").trace.streams
-
-
-def test_messages_of_protobuf_are_read_as_written() -> None:
-    message = field(1, 300) + field(2, 1.5) + field(15, "text") + field(16, b"")
-    read = list(fields(message))
-    assert [number for number, _ in read] == [1, 2, 15, 16]
-    assert (read[0][1], read[2][1], read[3][1]) == (300, b"text", b"")
-    for broken in (b"\x08", b"\x12\x05ab", b"\x0b", b"\x80" * 11):
-        with pytest.raises(ValueError, match="protobuf"):
-            list(fields(broken))

@@ -59,6 +59,11 @@ def test_each_wheel_is_tried_with_commands_that_there_are() -> None:
     assert [cli.build_parser(argv[0]).parse_args(argv).command for argv in commands] == ["replay", "report", "bench"]
 
 
+def test_tests_that_an_installed_package_leaves_out_exist() -> None:
+    left_out = re.findall(r"--ignore=(\S+)", (ROOT / ".ci" / "wheel").read_text(encoding="utf-8"))
+    assert left_out and all((ROOT / path).is_file() for path in left_out)
+
+
 def test_three_pythons_on_three_systems() -> None:
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     systems, pythons = (re.findall(rf"{key}: \[(.*)\]", text)[0].split(", ") for key in ("system", "python"))

@@ -18,7 +18,7 @@ from gpusim.trace.file import load_trace
 from gpusim.training.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
 from gpusim.training.networks.network import Builder, Network
 from gpusim.training.networks.zoo import NETWORKS, network
-from gpusim.training.paradl.cluster import Cluster, cluster_names, load_cluster
+from gpusim.training.paradl.cluster import FOLDER, Cluster, cluster_names, load_cluster
 from gpusim.training.paradl.divide import WHOLE, Halo, by_channel, by_filter, by_rows
 from gpusim.training.paradl.equations import (
     Link,
@@ -248,7 +248,7 @@ def test_a_network_without_sizes():
     ],
 )
 def test_a_cluster_file_that_is_wrong(tmp_path, capsys, old, new, said):
-    text = (ROOT / "gpusim/training/paradl/clusters/abci.toml").read_text(encoding="utf-8")
+    text = (FOLDER / "abci.toml").read_text(encoding="utf-8")
     changed = tmp_path / "mine.toml"
     changed.write_text(text.replace(old, new), encoding="utf-8")
     assert changed.read_text(encoding="utf-8") != text
@@ -285,7 +285,7 @@ def test_bad_arguments_are_one_line(monkeypatch, capsys, arguments, said):
 
 
 def test_the_gpu_file_of_a_cluster_lies_beside_it(tmp_path):
-    text = (ROOT / "gpusim/training/paradl/clusters/abci.toml").read_text(encoding="utf-8")
+    text = (FOLDER / "abci.toml").read_text(encoding="utf-8")
     (tmp_path / "mine.toml").write_text(text.replace('gpu = "v100"', 'gpu = "own.toml"'), encoding="utf-8")
     (tmp_path / "own.toml").write_bytes((ROOT / "gpus" / "v100.toml").read_bytes())
     assert load_cluster(tmp_path / "mine.toml").gpu.name == "own"

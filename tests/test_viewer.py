@@ -17,7 +17,6 @@ import gpusim
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.io.viewer import save_timeline
-from gpusim.io.wire import ascending_varint, field, varint
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 
@@ -245,14 +244,6 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(InputError, match="No space left on device"):
         save_timeline(tmp_path / "t.json", of, gpusim.replay(of, tiny(1), "serial"))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("t.json", "before")]
-
-
-@pytest.mark.parametrize("at", [0, 1, 127, 128, 2**14 - 1, 2**14, 2**21, 2**28 - 1, 2**35 + 5, 2**63 - 1])
-def test_protobuf_reads_times_of_any_length(at: int) -> None:
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
-
-    assert ascending_varint(at) == varint(at)
-    assert pb.TracePacket(timestamp=at).SerializeToString() == field(8, at)
 
 
 @pytest.mark.release

@@ -50,8 +50,8 @@ def _operation(operation: Operation, changed: Mapping[KernelLaunch, KernelLaunch
 def warning(trace: Trace, best: str, span_us: tuple[float, float], winners: Mapping[Assumption, str]) -> str:
     """Note about an answer whose kernels were not all counted, as one line.
 
-    ``best`` is what the answer calls best, with its least and most makespan over the assumptions; ``winners`` are
-    what is best under each.
+    ``best`` is the best policy or setting of the answer, ``span_us`` its least and most makespan over the assumptions,
+    and ``winners`` the best under each assumption.
     """
     launches = list(trace.launches())
     bare = sum(estimable(launch) for launch in launches)

@@ -49,7 +49,7 @@ def confined_us(model: KernelModel, sms: int, gpu: GPU) -> float:
 
 
 def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float], gpu: GPU) -> tuple[KernelLaunch, ...]:
-    """Divides the times of a whole call among its kernels, as scaling points of each, in proportion to modelled times.
+    """Divide the times of a whole call among its kernels, as scaling points of each, in proportion to modelled times.
 
     The kernels are on one stream. ``points_us`` has times of the call by number of SMs, or nothing.
     """

@@ -16,7 +16,7 @@ Moves = Callable[[Plan], Iterable[Plan]]  # the plans one step away from one
 
 
 def descend(judge: Judge, best: Candidate, sharing: str, streams: bool, most: int) -> Candidate:
-    """Descends from a plan: tries one kind of neighbours after the other until none is better."""
+    """Descend from a plan: try one kind of neighbours after the other until none is better."""
     stop = judge.left - most
     kinds: list[Moves] = [
         partial(algorithm_moves, judge),

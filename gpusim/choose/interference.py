@@ -161,7 +161,7 @@ def _over(gpu: GPU, own: _Known, other: _Known, lost: Sequence[float], sms: tupl
     Kernels that share the SMs meet in proportion to their times. Of kernels that do not fit together each waits for the
     other, because a GPU places all blocks of the kernel that came first; it is launched meanwhile. A program whose
     kernels follow one another alternates with the other program: each of its kernels waits for one. A kernel that comes
-    after a copy comes at a random instant, and waits for what is left of the kernel that runs then.
+    after a copy comes at a random instant, and waits for the rest of the kernel that runs then.
     """
     whole = 0.0
     for part, gone in zip(own.parts, lost, strict=True):

@@ -149,7 +149,7 @@ def longest(models: Sequence[KernelModel]) -> KernelModel:
 
 
 def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: Sequence[dict[str, str]]) -> Case:
-    """Replays each pair of algorithms concurrently and in sequence."""
+    """Replay each pair of algorithms concurrently and in sequence."""
     a, b = ids
     fast = fastest(judge.work, bounds)
     ranked = []

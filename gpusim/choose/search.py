@@ -425,7 +425,7 @@ def _baselines(
 
 
 def _add_streams(judge: Judge, own: Lanes, given: Plan | None, found: dict[str, Candidate]) -> None:
-    """Adds the named plans in plain streams."""
+    """Add the named plans in plain streams."""
     work, bounds = judge.work, judge.bounds
     fast = moves.fastest(work, bounds)
     selected = {id: op.algorithm for id, op in work.operations.items() if isinstance(op, Convolution)}
@@ -445,13 +445,13 @@ def _add_streams(judge: Judge, own: Lanes, given: Plan | None, found: dict[str, 
 
 
 def _add(judge: Judge, name: str, plan: Plan, found: dict[str, Candidate]) -> None:
-    """Adds a named plan that keeps the limit and is not among them by another name."""
+    """Add a named plan that keeps the limit and is not among them by another name."""
     if judge.allows(plan) and all(plan.key != other.plan.key for other in found.values()):
         found[name] = judge.replayed(plan)
 
 
 def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
-    """Adds the best SM split that is found: all where they are few, else by descent from the even and another."""
+    """Add the best SM split that is found: all where they are few, else by descent from the even and another."""
     every = list(islice(moves.splits(judge.gpu, len(plan.lanes)), SPLIT_REPLAYS + 1))
     few, weights = len(every) <= SPLIT_REPLAYS, moves.lane_weights(judge.work, judge.bounds, plan)
     split = (moves.with_split(judge.gpu, plan, units) for units in every)
@@ -574,7 +574,7 @@ def _joined_plans(fronts: Sequence[Sequence[Candidate]]) -> Iterator[Plan]:
 
 
 def joined(blocks: Sequence[Candidate]) -> Plan:
-    """Joins the plans of consecutive blocks, all in plain streams, into one plan.
+    """Join the plans of consecutive blocks, all in plain streams, into one plan.
 
     Streams go on from block to block. Where all wait for the same operation, the one that has waited longest goes on
     first in a replay: so the streams of a block go on in those of the blocks before in the order in which they ended.

@@ -139,7 +139,7 @@ def divisions(whole: int, parts: int, least: int, step: int) -> Iterator[tuple[i
 
 
 def _coarse(whole: int, parts: int, step: int) -> int:
-    """The smallest multiple of a step in which there are at most `MOST_SPLITS` divisions."""
+    """Smallest multiple of a step that allows at most `MOST_SPLITS` divisions."""
     return next(n for n in count(step, step) if comb(max(0, whole // n - 1), parts - 1) <= MOST_SPLITS)
 
 

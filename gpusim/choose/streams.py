@@ -106,7 +106,7 @@ def opara(graph: Graph, memory_bound: Mapping[str, bool], demand: Mapping[str, f
 
 
 def _continued(graph: Graph, order: Sequence[str]) -> Lanes:
-    """Appends each operation to the stream that ends with its first such predecessor, or opens a new stream."""
+    """Append each operation to the stream that ends with its first such predecessor, or open a new stream."""
     lanes: list[list[str]] = []
     for id in order:
         open_lane = next((lane for other in graph.before[id] for lane in lanes if lane[-1] == other), None)

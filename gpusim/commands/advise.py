@@ -24,7 +24,7 @@ OBJECTIVES = ("makespan", "stp", "antt", "throughput")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PROGRAM=x1.2|PROGRAM=5ms",
         help="a target of a program: a slowdown over its isolated run, with arrivals the mean of its requests; or the "
-        "time of a pass, with arrivals the 95th percentile of its requests; may be given several times",
+        "time of a pass, with arrivals the 95th percentile of its requests; repeatable",
     )
     arrivals_argument(parser)
     parser.add_argument("--jobs", type=whole(1), help="processes; default: one per core")
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Replays every setting, prints which is best and why."""
+    """Replay every setting, and print which is best and why."""
     from gpusim.choose.advice_page import as_json, print_advice, slowdowns
     from gpusim.choose.advise import advise
 

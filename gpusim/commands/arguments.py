@@ -180,7 +180,7 @@ _TIME_COLUMNS = {"time_us": 1.0, "us": 1.0, "time_ms": 1e3, "ms": 1e3, "time_s":
 
 
 def arrivals_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--arrivals``."""
+    """Add ``--arrivals``."""
     parser.add_argument(
         "--arrivals",
         action="append",
@@ -343,5 +343,5 @@ def details(text: str) -> tuple[str, ...]:
 
 
 def json_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--json``."""
+    """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -23,7 +23,7 @@ TEXTS = ("group", "case")  # the other columns are numbers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "--only",
         action="append",

@@ -12,7 +12,7 @@ FOLDERS = ("DIR", "FOLDER", "DATASET")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS)}")
 
 

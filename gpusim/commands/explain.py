@@ -21,6 +21,7 @@ from gpusim.common.tables import (
     print_json,
     print_left_out,
     print_line,
+    print_rows,
     print_table,
     short_name,
     told_apart,
@@ -38,7 +39,7 @@ UNKNOWN, SLOWED = "?", 3  # instead of a slowdown, and the column of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explains and prints."""
+    """Explain and print."""
     from gpusim.choose.explain import as_json, explain
 
     if len(args.traces) == 1 and _is_profile(args.traces[0]):
@@ -197,18 +198,14 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
     from gpusim.choose.explain import in_shares
 
     shown = groups[:MOST_ROWS]
-    rows = [
-        (
-            name,
-            str(group.launches),
-            number(group.isolated_us),
-            number(group.took_us),
-            f"{group.slowdown:.2f}x",
-            in_shares(group.by_us, SHOWN_CAUSES),
-        )
-        for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
+    columns = [
+        (Column(title, narrow="cut"), lambda one: one[0]),
+        (Column("launches", right=True), lambda one: str(one[1].launches)),
+        (Column("isolated µs", right=True), lambda one: number(one[1].isolated_us)),
+        (Column("took µs", right=True), lambda one: number(one[1].took_us)),
+        (Column("slowed", right=True), lambda one: f"{one[1].slowdown:.2f}x"),
+        (Column("by", narrow="break"), lambda one: in_shares(one[1].by_us, SHOWN_CAUSES)),
     ]
-    columns = [Column(title, narrow="cut"), *numbers("launches", "isolated µs", "took µs", "slowed")]
-    columns += [Column("by", narrow="break")]
-    print_table(columns, rows, f"What overlapping cost, by {title}")
+    named = list(zip(told_apart([group.name for group in shown], NAME_WIDTH), shown, strict=True))
+    print_rows(named, columns, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))

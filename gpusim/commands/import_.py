@@ -17,7 +17,7 @@ ORDERS = get_args(Order)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "files",
         nargs="+",

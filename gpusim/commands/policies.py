@@ -59,7 +59,7 @@ SAMPLE = re.compile(r"\bas ([\w+:]*\d\w*)")  # in the description of a parameter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "policy", nargs="?", metavar="NAME", help="print this one in full: parameters, source, validation, example"
     )
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_families(known: Mapping[str, type[gpusim.Policy]]) -> None:
-    """Prints one line for each policy, by family; those of installed packages last."""
+    """Print one line for each policy, by family; those of installed packages last."""
     shipped = {name for lines in FAMILIES.values() for name in lines}
     others = {name: SOURCE.sub("", policy.summary) for name, policy in known.items() if name not in shipped}
     shadows = {name for name, policy in known.items() if SHADOW in policy.summary}

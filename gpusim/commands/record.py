@@ -19,7 +19,7 @@ gpusim record [--out DIR] -- PROGRAM …             your own program under Nsig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "what",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Records."""
+    """Record a program, operations, a network or microbenchmarks."""
     if args.program and args.what is not None:
         raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
     if args.what is None and not args.program:

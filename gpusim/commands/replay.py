@@ -26,7 +26,7 @@ from gpusim.results.metrics import DEFAULT_POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     add_replay_arguments(
         parser, "a trace (.json, .json.gz) or sample:NAME; several start together, each a program named after its file"
     )
@@ -91,7 +91,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Replays traces under policies, prints how these compare, and writes what was asked for."""
+    """Replay traces under policies, print how these compare, and write what was asked for."""
     if args.out is not None:
         require_new_folder(args.out)
     if args.timeline is not None:

@@ -214,7 +214,7 @@ def _print(table: Table) -> None:
 
 
 def _print_by_policy(table: Table) -> None:
-    """Prints a table with one column per policy, in several parts where it is too wide."""
+    """Print a table with one column per policy, in several parts where it is too wide."""
     columns, rows, title = table
     widths = [
         max(len(text) for text in (column.title, *cells))

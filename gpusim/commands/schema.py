@@ -8,12 +8,12 @@ from gpusim.common.tables import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument("what", choices=("trace", "gpu"), help="which format")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the schema."""
+    """Print the schema."""
     if args.what == "trace":
         from gpusim.trace.format import trace_schema
 

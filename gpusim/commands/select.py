@@ -14,7 +14,7 @@ from gpusim.results.style import save_figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "trace",
         metavar="TRACE",
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Searches, prints and, when asked, writes."""
+    """Search, print and, where asked, write."""
     from gpusim.choose.report import as_json, frontier_figure, plan_trace, print_selection
     from gpusim.choose.search import select
 

@@ -27,7 +27,7 @@ MOST_ROWS = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.epilog = (
         "An experiment runs the code of the policies that it names. It must be in the folder of the "
         "experiment or below it, installed, or in a folder given with --code-from. What will run is listed first. "
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="the experiment may run policies from this folder and below it, too; may be given several times",
+        help="the experiment may run policies from this folder and below it, too; repeatable",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=whole(1), metavar="N", help="processes; default: one per core")

@@ -19,7 +19,7 @@ MERGED = "sample:inception_3a sample:googlenet_forward -o both.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def added(name: str, what: str, example: str) -> argparse.ArgumentParser:
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the action that the arguments name."""
+    """Run the action that the arguments name."""
     from gpusim.trace.edit import select
 
     if args.action == "check":

@@ -28,7 +28,7 @@ FIGURES = ("MAPE %", "median %", "95th %", "bias %", "baseline %", "rank corr.",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments."""
+    """Declare the arguments."""
     parser.add_argument(
         "dataset",
         type=Path,
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Predicts, scores, prints and, when asked, writes."""
+    """Predict, score, print and, where asked, write."""
     from gpusim.lab.resource_matrix import recorded_gpus
     from gpusim.lab.scores import SUMMARY_FIELDS, choice, summaries, write_rows
     from gpusim.lab.scoring import scoring, worst

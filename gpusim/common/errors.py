@@ -49,7 +49,7 @@ def _cut(text: str) -> str:
 
 
 def quote(value: object) -> str:
-    """Returns `value` as it may stand in a message: its repr, shortened to a line's worth."""
+    """Return `value` as it may stand in a message: its repr, shortened to a line's worth."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # such as an integer of more digits than Python prints
@@ -72,7 +72,7 @@ def the_first(names: Iterable[str], most: int) -> str:
 
 
 def closest(given: object, names: Iterable[str]) -> str:
-    """Returns the name that somebody who wrote `given` most likely meant; empty where none is close.
+    """Return the name that somebody who wrote `given` most likely meant; empty where none is close.
 
     Where up to `_MOST_MEANT` names begin so, it is these: ``a100-40 or a100-80`` of ``a100``.
     """
@@ -246,5 +246,5 @@ def show(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """Returns a text without what would break or hide a line (newlines, control characters, half surrogates)."""
+    """Return a text without what would break or hide a line (newlines, control characters, half surrogates)."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -55,7 +55,7 @@ def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
 
 
 def pieces(file: BinaryIO | gzip.GzipFile, most: int, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """Reads an open file to its end, at most ``size`` bytes at a time.
+    """Read an open file to its end, at most ``size`` bytes at a time.
 
     Raises:
         TooLarge: it has more than ``most`` bytes.
@@ -113,12 +113,12 @@ def is_file(path: str | Path) -> bool:
 
 
 def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
-    """Returns the whole content of a UTF-8 file."""
+    """Return the whole content of a UTF-8 file."""
     return utf8(read_bytes(path, most), path)
 
 
 def read_table(path: str | Path) -> str:
-    """Returns the text of a UTF-8 file, decompressed where its name ends in .gz."""
+    """Return the text of a UTF-8 file, decompressed where its name ends in .gz."""
     data = read_bytes(path)
     return utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
 
@@ -185,13 +185,13 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes a file whole, as `atomic_write` does."""
+    """Write a file whole, as `atomic_write` does."""
     with atomic_write(path) as file:
         file.write(text)
 
 
 def write_table(path: str | Path, text: str) -> None:
-    """Writes a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads."""
+    """Write a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads."""
     data = text.encode()
     with atomic_write(path, "wb") as file:
         file.write(zipped(data) if str(path).endswith(".gz") else data)
@@ -206,7 +206,7 @@ def zipped(data: bytes) -> bytes:
 
 
 def require_new_folder(path: str | Path) -> None:
-    """Refuses a folder that `whole_folder` would not write."""
+    """Refuse a folder that `whole_folder` would not write."""
     target = Path(path)
     expected = "the name of a new folder, or of an empty one"
     problem = ""
@@ -247,7 +247,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder and its parents, those that do not exist."""
+    """Create a folder and its parents, those that do not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -289,13 +289,13 @@ def require_two_outputs(one: Path | None, other: Path | None) -> None:
 
 
 def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
-    """Opens `path` for writing: a new file, unless it is a device to write to straight."""
+    """Open `path` for writing: a new file, unless it is a device to write to straight."""
     flags = mode if straight else mode.replace("w", "x")
     return path.open(flags) if "b" in mode else path.open(flags, encoding="utf-8", newline="\n")
 
 
 def unwritable(path: str | Path, error: OSError | ValueError) -> InputError:
-    """Returns what to raise where a file cannot be written."""
+    """Return what to raise where a file cannot be written."""
     return InputError(path, "", f"cannot be written ({_reason(error)})", "a file in a folder that may be written to")
 
 

@@ -112,7 +112,7 @@ def print_left_out(count: int, what: str = "") -> None:
 
 
 def print_json(content: Any) -> None:
-    """Prints JSON, part by part; a NaN or infinity in it is a defect and raises."""
+    """Print JSON, part by part; a NaN or infinity in it is a defect and raises."""
     sys.stdout.writelines(map(_printable, _json(content)))
     print()
 

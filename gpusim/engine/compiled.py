@@ -76,7 +76,7 @@ def _without_imports_of_parts(text: str) -> str:
 
 
 def load_core() -> ModuleType:
-    """Imports the core: the compiled one of the sources beside it, else the plain one."""
+    """Import the core: the compiled one of the sources beside it, else the plain one."""
     try:
         core = import_module(CORE)
     except ImportError:  # compiled for another system

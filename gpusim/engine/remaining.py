@@ -36,8 +36,8 @@ def operation_views(
 ) -> tuple[OperationView, ...]:
     """The operations that have not ended, as ``View.operations`` gives them.
 
-    ``work_us`` is what an operation takes alone, its kernels' times added; ``work_done`` the share of a launch's work
-    that is done.
+    ``work_us`` gives the isolated time of an operation, the sum of its kernels'; ``work_done`` gives the share of a
+    launch's work that is done.
     """
     left = {op.id for index, at in passes.items() for op in trace.streams[index].operations[at.position :]}
     return tuple(

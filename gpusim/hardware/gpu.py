@@ -65,6 +65,9 @@ class ModelConstants(Strict):
     launch_latency_us: TimeUs = _constant(
         1.7, "us", "part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs"
     )
+    graph_latency_us: TimeUs = _constant(
+        0.9, "us", "the same of a kernel of a CUDA graph: from the end of a kernel to the first block of the next"
+    )
     event_overhead_us: TimeUs = _constant(
         1.5, "us", "what a measurement from event to event adds to a sequence of calls, however long"
     )
@@ -274,7 +277,7 @@ class GPUFile(Strict):
 
 
 def fp32_peak_tflops(sm_count: int, fp32_lanes_per_sm: int, clock_mhz: float) -> float:
-    """Returns the FP32 peak in TFLOP/s: SMs x lanes x 2 (a multiply-add) x clock."""
+    """Return the FP32 peak in TFLOP/s: SMs x lanes x 2 (a multiply-add) x clock."""
     return sm_count * fp32_lanes_per_sm * FP32_OPERATIONS_PER_LANE_AND_CYCLE * clock_mhz * 1e6 / 1e12
 
 
@@ -335,7 +338,7 @@ class GPU:
 
     @property
     def kept_l2_bytes(self) -> float:
-        """Bytes of L2 that calls in turn may touch together so that each finds its tensors there again; at least 1."""
+        """Bytes of L2 that consecutive calls may touch so that each finds its tensors there again; at least 1."""
         return max(1.0, self.model.l2_kept_share * self.l2_bytes)
 
     @property
@@ -357,7 +360,7 @@ class GPU:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """Returns the names of the GPUs that ship with the package, sorted."""
+    """Return the names of the GPUs that ship with the package, sorted."""
     return tuple(sorted(path.stem for path in _folder().glob("*.toml")))
 
 
@@ -450,7 +453,7 @@ _Section = TypeVar("_Section", SMLimits, ModelConstants)
 def _merge(
     place: str, section: type[_Section], defaults: Mapping[str, Any], given: Mapping[str, SourcedValue]
 ) -> _Section:
-    """Returns `section` with a file's entries over the defaults."""
+    """Return `section` with a file's entries over the defaults."""
     for key in given:
         if key not in section.model_fields:
             raise InputError(None, f"{place}.{key}", "unknown key", expected_one_of(section.model_fields, key))
@@ -466,7 +469,7 @@ def _optional(entry: SourcedClock | SourcedTflops | None) -> float | None:
 
 
 def _unverified(file: GPUFile) -> tuple[str, ...]:
-    """Names what the file marks unverified, recalled limits it does not replace and defaults of the model."""
+    """Name what the file marks unverified, recalled limits it does not replace and defaults of the model."""
     entries = ((key, getattr(file, key)) for key in GPUFile.model_fields)
     names = [key for key, entry in entries if isinstance(entry, SourcedValue) and not entry.verified]
     recalled = unverified_limits(file.compute_capability.value)

@@ -140,7 +140,7 @@ class _Window:
                 raise InputError(self.path, self.place(), f"is longer than {LONGEST_VALUE} characters", "a trace event")
 
     def _mend(self, error: json.JSONDecodeError) -> bool:
-        """Puts null for a bare word that is no JSON, and a second backslash where one begins no escape.
+        """Put null for a bare word that is no JSON, and a second backslash where one begins no escape.
 
         Says whether there is something new to parse.
         """
@@ -158,7 +158,7 @@ class _Window:
         return True
 
     def _more(self, wanted: int, keep: bool = False) -> bool:
-        """Reads at least that many more characters if the file has them; returns whether any were read."""
+        """Read at least that many more characters if the file has them; return whether any were read."""
         new, length = [], 0
         while length < wanted and (piece := next(self._pieces, None)) is not None:
             new.append(piece)

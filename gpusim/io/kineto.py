@@ -202,7 +202,7 @@ class _Reader:
         return found
 
     def _name_operations(self) -> None:
-        """Labels launches with the operator that the host was in: its name and External id; else by the nesting."""
+        """Label launches with the operator that the host was in: its name and External id; else by the nesting."""
         activities = self.found.activities
         for n, external in self.externals.items():
             op = self.ops.get(external)

@@ -132,7 +132,7 @@ def _convolution(operator: Operator, _: str, shapes: Sequence[Shape]) -> _Counte
 
 
 def _streamed(_: Operator, name: str, shapes: Sequence[Shape]) -> _Counted:
-    """An operator that reads its inputs once, and writes as much as the largest has, or hardly anything."""
+    """An operator that reads its inputs once, and writes as much as the largest of them, or nearly nothing."""
     if name in ROWS:
         written = prod(shapes[-1]) * (shapes[0][-1] if name == "embedding" else 1)
         return 0.0, written

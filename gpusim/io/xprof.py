@@ -7,14 +7,12 @@ dynamic_shared:0 grid:8,1,1 block:256,1,1``. The messages of the first are those
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from struct import unpack
 from typing import Any, NamedTuple
 
 from gpusim.common.errors import InputError, one_line
-from gpusim.io import chrome, source, wire
+from gpusim.io import chrome, source
 from gpusim.io.timeline import (
     Activity,
     CopyRun,
@@ -32,10 +30,15 @@ from gpusim.io.timeline import (
 
 A_PROFILE = "an .xplane.pb or a trace.json.gz of jax.profiler or tf.profiler, of an NVIDIA GPU"
 ENDINGS = (".pb", ".xplane")  # of a file, one after the other
-_PLANES, _NAME, _LINES, _EVENT_NAMES, _STAT_NAMES, _STATS_OF_PLANE = 1, 2, 3, 4, 5, 6  # numbers of fields
-_TIMESTAMP_NS, _EVENTS = 3, 4
-_METADATA, _OFFSET_PS, _DURATION_PS, _STATS_OF_EVENT = 1, 2, 3, 4
-_DOUBLE, _SIGNED, _TEXT, _REFERENCE = 2, 4, 5, 7
+_FIELDS = {  # of the messages: name, number and type of each, with a star where there are several
+    "Space": "planes 1 Plane*",
+    "Plane": "name 2 bytes, lines 3 Line*, event_metadata 4 Entry*, stat_metadata 5 Entry*, stats 6 Stat*",
+    "Line": "name 2 bytes, timestamp_ns 3 int64, events 4 Event*",
+    "Event": "metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 Stat*",
+    "Stat": "metadata_id 1 int64, double 2 double, uint64 3 uint64, int64 4 int64, text 5 bytes, reference 7 uint64",
+    "Entry": "value 2 Metadata",
+    "Metadata": "id 1 int64, name 2 bytes",
+}
 _PLANE = re.compile(rb"/(?:host|device):")
 _GPU = re.compile(r"/device:GPU:(\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
@@ -152,72 +155,71 @@ def _of_json(path: Path) -> Iterator[_Event]:
 # ---- protobuf
 
 
+def messages() -> Mapping[str, type[Any]]:
+    """The classes of the messages of `_FIELDS`."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message_factory import GetMessages
+
+    file = FileDescriptorProto(name="gpusim/xplane.proto", package="gpusim")
+    for name, fields in _FIELDS.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind in map(str.split, fields.split(", ")):
+            one = message.field.add(name=field, number=int(number))
+            one.label = one.LABEL_REPEATED if kind.endswith("*") else one.LABEL_OPTIONAL
+            if kind.islower():
+                one.type = one.Type.Value(f"TYPE_{kind.upper()}")
+            else:
+                one.type_name = f".gpusim.{kind.removesuffix('*')}"
+    return {name.rpartition(".")[2]: made for name, made in GetMessages([file]).items()}
+
+
 def _of_xplane(path: Path, found: Timeline) -> Iterator[_Event]:
     """The events of an .xplane.pb; what it tells of the GPUs goes to the timeline."""
+    from google.protobuf.message import DecodeError
+
+    space = messages()["Space"]()
     try:
-        for number, plane in wire.fields(b"".join(source.chunks(path))):
-            if number == _PLANES:
-                yield from _plane(path, wire.as_bytes(plane), found)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(path, "", f"cannot be read ({error})", A_PROFILE) from None
+        space.ParseFromString(b"".join(source.chunks(path)))
+    except DecodeError:
+        raise InputError(path, "", "cannot be read (it is no protobuf message, or is cut short)", A_PROFILE) from None
+    for plane in space.planes:
+        yield from _plane(path, plane, found)
 
 
-def _plane(path: Path, content: bytes, found: Timeline) -> Iterator[_Event]:
-    parts: dict[int, list[bytes]] = defaultdict(list)
-    for number, value in wire.fields(content):
-        if isinstance(value, bytes):
-            parts[number].append(value)
-    name = b"".join(parts[_NAME][:1]).decode(errors="replace")
-    event_names, stat_names = _names(parts[_EVENT_NAMES]), _names(parts[_STAT_NAMES])
-    told = _stats(parts[_STATS_OF_PLANE], stat_names)
+def _plane(path: Path, plane: Any, found: Timeline) -> Iterator[_Event]:
+    name = _text(plane.name)
+    event_names, stat_names = (
+        {entry.value.id: _text(entry.value.name) for entry in entries}
+        for entries in (plane.event_metadata, plane.stat_metadata)
+    )
+    told = _stats(plane.stats, stat_names)
     gpu = _GPU.match(name)
-    if gpu is not None and parts[_LINES]:
+    if gpu is not None and plane.lines:
         if "amd" in str(told.get("device_vendor", "")).lower():
             raise source.of_amd(path)
         major, minor = whole(told.get("compute_cap_major")), whole(told.get("compute_cap_minor"))
         capability = None if major is None or minor is None else f"{major}.{minor}"
         sms = whole(told.get("core_count")) or None
         found.products[int(gpu[1])] = Product(None, sms, whole(told.get("memory_size")), capability)
-    for line in parts[_LINES]:
-        fields = list(wire.fields(line))
-        title = next((wire.as_bytes(value).decode(errors="replace") for n, value in fields if n == _NAME), "")
-        start_ns = next((wire.as_number(value) for n, value in fields if n == _TIMESTAMP_NS), 0)
-        for event in (wire.as_bytes(value) for n, value in fields if n == _EVENTS):
-            of_event = list(wire.fields(event))
-            numbers = {n: value for n, value in of_event if isinstance(value, int)}
-            stats = [wire.as_bytes(value) for n, value in of_event if n == _STATS_OF_EVENT]
-            start_us = start_ns / 1e3 + numbers.get(_OFFSET_PS, 0) / 1e6
-            duration_us = numbers.get(_DURATION_PS, 0) / 1e6
-            called = event_names.get(numbers.get(_METADATA, 0), "")
-            yield _Event(name, title, called, start_us, duration_us, _stats(stats, stat_names))
+    for line in plane.lines:
+        for event in line.events:
+            start_us = line.timestamp_ns / 1e3 + event.offset_ps / 1e6
+            called = event_names.get(event.metadata_id, "")
+            stats = _stats(event.stats, stat_names)
+            yield _Event(name, _text(line.name), called, start_us, event.duration_ps / 1e6, stats)
 
 
-def _names(entries: list[bytes]) -> dict[int, str]:
-    """The names of a map from numbers to metadata, whose first field is its number and second its name."""
-    found = {}
-    for entry in entries:
-        metadata = dict(wire.fields(wire.as_bytes(dict(wire.fields(entry)).get(2, b""))))
-        found[wire.as_number(metadata.get(1, 0))] = wire.as_bytes(metadata.get(2, b"")).decode(errors="replace")
-    return found
-
-
-def _stats(entries: list[bytes], names: Mapping[int, str]) -> dict[str, Any]:
+def _stats(stats: Iterable[Any], names: Mapping[int, str]) -> dict[str, Any]:
     """Values by name: a number, a text, or a text that stands among the names."""
     found: dict[str, Any] = {}
-    for entry in entries:
-        stat = dict(wire.fields(entry))
-        name = names.get(wire.as_number(stat.pop(1, 0)), "")
-        for kind, value in stat.items():
-            if kind == _REFERENCE:
-                found[name] = names.get(wire.as_number(value), "")
-            elif kind == _DOUBLE:
-                found[name] = unpack("<d", wire.as_bytes(value))[0]
-            elif kind == _TEXT:
-                found[name] = wire.as_bytes(value).decode(errors="replace")
-            elif kind == _SIGNED and isinstance(value, int):
-                found[name] = value - (1 << 64) if value >> 63 else value
-            elif isinstance(value, int):
-                found[name] = value
+    for stat in stats:
+        for field, value in stat.ListFields():
+            if field.name == "reference":
+                value = names.get(value, "")
+            if field.name != "metadata_id":
+                found[names.get(stat.metadata_id, "")] = _text(value) if isinstance(value, bytes) else value
     return found
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")

@@ -55,7 +55,7 @@ def split(curve: SplitCurve) -> Figure:
 
 
 def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
-    """Draws makespan over the SMs of the first stream, those of the second above, on a logarithmic axis of time.
+    """Draw makespan over the SMs of the first stream, those of the second above, on a logarithmic axis of time.
 
     Horizontal lines: both streams one after the other, and together on undivided SMs; measured ones are thick.
     """
@@ -94,7 +94,7 @@ def residency(curve: Curve) -> Figure:
 
 
 def time_over_residency(curve: Curve, axes: Axes) -> None:
-    """Draws the time over that with as many blocks as fit: predicted, measured, and in proportion to the blocks."""
+    """Draw the time over that with as many blocks as fit: predicted, measured, and in proportion to the blocks."""
     most = max(curve.predicted_us)
     whole_us = curve.predicted_us[most]
     measured = _over(curve.measured_us, curve.measured_us[most]) if curve.measured_us else {}
@@ -112,7 +112,7 @@ def time_over_residency(curve: Curve, axes: Axes) -> None:
 def _points(
     axes: Axes, predicted: Mapping[int, float], measured: Mapping[int, float], how_wrong: HowWrong | None
 ) -> None:
-    """Draws predicted points on a line, in the band of their error, and measured ones as open squares about them."""
+    """Draw predicted points on a line, in the band of their error, and measured ones as open squares about them."""
     numbers = sorted(predicted)
     values = [predicted[n] for n in numbers]
     axes.plot(numbers, values, "-", marker="o", markersize=2.5, color=COLOURS[0], label=PREDICTED)
@@ -198,7 +198,7 @@ def _kernel_label(mix: KernelMix) -> str:
 
 
 def pipes_busy(mixes: Sequence[KernelMix], axes: Axes) -> None:
-    """Draws a table in grey: how busy a kernel keeps each of `PIPES` while its SMs are active, %."""
+    """Draw a table in grey: how busy a kernel keeps each of `PIPES` while its SMs are active, %."""
     import numpy as np
 
     names = [name for name in (*PIPES, ARITHMETIC) if any(name in mix.busy for mix in mixes)] or ["issue slots"]

@@ -399,9 +399,9 @@ class _InOrder(Policy):
         return Partition(tuple(Grant(kernel.id) for kernel in begun), wake_us=wake_us)
 
     def _due_us(self, kernel: KernelView, view: View) -> float:
-        """From when a kernel may start: no stream's second kernel does before the last stream has been released.
+        """Return when a kernel may start: no stream starts its second kernel before the last stream has been released.
 
-        The device itself makes a kernel late by the turns of streams that run their first ones or wait for others.
+        The device itself delays a kernel by the turns of streams that run their first kernels or wait for others.
         """
         if self.firsts.setdefault(kernel.stream_index, kernel.id) != kernel.id:
             return (len(self.order) - 1) * self.apart_us

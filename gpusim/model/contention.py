@@ -181,7 +181,7 @@ def _turns(latency: float, least: float, competing: float) -> tuple[float, float
     Args:
         latency: of the instruction.
         least: the service demand that was counted, no more than the latency.
-        competing: warps that take turns, above 1.
+        competing: warps that compete for service, above 1.
     """
     others = competing - 1.0
     if latency + others * least <= 1.0:  # not even one after the other do they fill the time
@@ -254,7 +254,7 @@ def _time_alone(kernel: WarpDemand, count: int, filled: float = 0.0) -> float:
 
 
 def _in_l1(mix: Mix | None, resident_blocks: float, l1_bytes: float, cycles: float) -> tuple[float, float, float]:
-    """`WarpDemand.l1_set`, `l1_filled` and `l1_reused` of a kernel, an instruction of which took ``cycles``.
+    """Return `WarpDemand.l1_set`, `l1_filled` and `l1_reused` of a kernel; ``cycles`` is the time of an instruction.
 
     A kernel that finds most of its sectors in L1 has read each of them once from L2: that is its set. What it writes
     fills as much of L1 as it reads for each byte [D]. Where that exceeds L1, it read them again, because the set is
@@ -401,7 +401,7 @@ def age_shares(count: int, preference: float) -> tuple[float, ...]:
 
 
 def _time(kernel: WarpDemand, queue: float) -> float:
-    """Time of an instruction that holds what binds its kernel, with the turns before it, for ``queue``."""
+    """Time of an instruction, if it and those that are served before it hold the binding resource for ``queue``."""
     latency, own = kernel.latency, kernel.service_demand
     both = 2.0 * kernel.serial_share * (latency - own) * (queue - own)
     return sqrt(latency * latency + both + queue * queue - own * own)
@@ -510,16 +510,16 @@ def _latency_share(
 ) -> float:
     """Share of an instruction's time that is latency, by the stall reasons.
 
-    Not selected, dispatch and the throttles are waiting for service. Barriers and short scoreboard are mostly; long
-    scoreboard is where the L1 path binds, the more so the busier it is.
+    Not selected, dispatch and the throttles are waiting for service. So are most of barriers and short scoreboard, and
+    long scoreboard where the L1 path binds: the busier the path, the larger its part.
 
     Args:
         stalls: the stall reasons, per issued instruction.
         total: their sum.
-        competing: warps that take turns.
+        competing: warps that compete for service.
         resident: mean resident blocks of an SM: a block alone waits at barriers for its own warps.
         path_busy: how busy the L1 path was where it is what binds; else 0.
-        hidden: cycles of what counts as waiting for service in which a warp alone would wait for memory.
+        hidden: cycles that count as waiting for service, and in which an isolated warp would wait for memory.
         constants: of the recording GPU.
     """
     others = 1.0 - 1.0 / competing
@@ -540,7 +540,7 @@ def _latency_share(
 
 
 def hidden_cycles(mix: Mix, shared_bytes_per_warp: float) -> float:
-    """Cycles of an instruction that a warp alone would wait for DRAM and in the recording waited for turns meanwhile.
+    """Cycles of an instruction that an isolated warp waits for DRAM, and that service of other warps hides.
 
     A warp waits once for what it reads ahead [D]: in half of its share of the shared memory, or in registers. The
     long scoreboard that the recording shows is not hidden. 0 where counters do not tell.

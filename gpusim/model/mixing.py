@@ -4,10 +4,10 @@ At a resource that all residents together saturate, the older kernel takes what 
 the rest. Four things bend that rule, each seen in experiments/resource_matrix:
 
 * A warp that can go on issuing goes on: every other warp waits until it stalls (greedy, then oldest). Warps of one
-  kernel that hardly ever stall hand the scheduler on among them for long.
+  kernel that rarely stall hand the scheduler to each other for a long time.
 * An instruction of the tensor cores reads its operands over several cycles, in which nothing else issues.
 * A request of the path to L1 and shared memory waits for the one that is being served, whoever is older.
-* Blocks that are replaced are now older, now younger: a kernel then gets the mean of both.
+* Blocks that are replaced are older at some times and younger at others: a kernel then gets the mean of both.
 
 Everything here is a share of one SM's time; a statistical simulation of one scheduler, warp by warp, is the oracle of
 these rules in tests/scheduler_oracle.py.
@@ -104,9 +104,9 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
 
 
 def _bursts(others: Sequence[tuple[Use, float]], mine: Use) -> float:
-    """Cycles that a warp waits, on the mean, until a warp of other kernels stalls that was issuing as it came.
+    """Mean cycles that a warp waits until the warp of another kernel that was issuing as it came stalls.
 
-    Warps that hardly ever stall hand their bursts on to one another, to none of another kernel but of their own kind.
+    Warps that rarely stall hand the scheduler to each other, and to other kernels' warps only if these rarely stall.
     """
     waits = [
         CHAINED_CYCLES if use.burst == LONGEST_BURST > mine.burst and use.warps >= CHAINED_WARPS else use.burst - 0.5

@@ -116,7 +116,7 @@ def most_resident(blocks: int, blocks_per_sm: int, sm_count: int) -> int:
 
 
 def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], block: Footprint) -> int:
-    """Returns how many blocks of a kernel the registers of one SM hold beside blocks of other kernels.
+    """Return how many blocks of a kernel the registers of one SM hold beside blocks of other kernels.
 
     Warps go to the sub-partitions in turn. Each has its own share of the registers; if one has no room, no block
     starts. The others' blocks count as placed before, kernel by kernel [D]; beside one block all
@@ -146,7 +146,7 @@ def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], b
 
 
 def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None:
-    """Returns which resource a mix of resident blocks would exceed on one SM, or None when the mix fits.
+    """Return which resource a mix of resident blocks would exceed on one SM, or None when the mix fits.
 
     Warps, allocated shared memory and slots are each summed over all residents and compared with the SM's total;
     of registers each kernel has what the others leave (`register_blocks`), so that a block that ends can be replaced.
@@ -174,7 +174,7 @@ def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None
 
 
 def fits(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> bool:
-    """Returns whether a mix of resident blocks fits one SM: `exceeded` is None."""
+    """Return whether a mix of resident blocks fits one SM: `exceeded` is None."""
     return exceeded(gpu, residents) is None
 
 
@@ -234,7 +234,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def _whole(name: str, value: object, *, least: int) -> int:
-    """Returns `value` as an int; any integer type will do (numpy's too), a bool will not."""
+    """Return `value` as an int; any integer type will do (numpy's too), a bool will not."""
     expected = f"a whole number of at least {least}"
     if isinstance(value, bool):
         raise InputError(None, name, f"is {quote(value)}", expected)

@@ -141,7 +141,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A policy object, of which each replay has a copy."""
+    """A policy object; each replay gets a copy."""
 
     text: str  # its name and its parameters that are no default
     policy: Policy

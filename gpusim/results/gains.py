@@ -17,15 +17,14 @@ decomposition is designed here [D].
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import fsum, inf
-
-import numpy as np
-import numpy.typing as npt
+from math import fsum
+from typing import TYPE_CHECKING
 
 from gpusim.results.runs import Replayed
 
-Times = npt.NDArray[np.float64]  # starts and ends of intervals, us: two rows
-Indices = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from gpusim.results.intervals import Indices, Times
+
 LaunchKey = tuple[str, str, int, int]  # stream, operation, request and index: the same under every policy
 PARTS = ("gaps", "tails", "waiting", "sharing", "rate")
 
@@ -39,14 +38,15 @@ class SMTime:
     waiting_us: float
     busy_us: float  # sharing and rate together
     launches: list[LaunchKey]  # all of them
-    on_sm: list[tuple[Times, Indices]]  # of each SM, when it held blocks, by start, and of which of the launches
-    sharing: frozenset[LaunchKey]  # launches of which blocks were ever on an SM together with another's
+    on_sm: list[tuple[Times, Indices]]  # of each SM: when it held blocks, by start, and their launches
+    sharing: frozenset[LaunchKey]  # launches whose blocks shared an SM with another launch's at any time
 
     def busy_with_us(self, launches: frozenset[LaunchKey]) -> float:
         """Time that SMs held blocks of some launches, mean over the SMs."""
-        chosen = np.array([key in launches for key in self.launches], dtype=bool)
-        held = (merged(spans[:, chosen[owners]]) for spans, owners in self.on_sm)
-        return fsum(us for one in held for us in lengths(one)) / max(1, len(self.on_sm))
+        from gpusim.results.intervals import covered_us
+
+        chosen = [key in launches for key in self.launches]
+        return fsum(covered_us(self.on_sm, chosen)) / max(1, len(self.on_sm))
 
 
 def gain_us(serial: SMTime | None, policy: SMTime | None) -> dict[str, float] | None:
@@ -71,11 +71,13 @@ def sm_time(result: Replayed) -> SMTime | None:
     """Return the time of the SMs by state; None where placements were not kept."""
     if result.kernel_runs and not result.placements:
         return None
+    from gpusim.results.intervals import by_sm, common, lengths, merged, overlapping, union
+
     runs = [result.kernel_runs[row] for row, _ in result.placements.launches]
     keys = [(run.stream, run.operation, run.request, run.index) for run in runs]
-    on_sm = _on_sm(result)
-    running = union(np.concatenate([np.empty((2, 0)), *(spans for spans, _ in on_sm)], axis=1))
-    placing = common(running, union(np.array([[run.start_us, run.dispatched_us] for run in runs]).reshape(-1, 2).T))
+    on_sm = by_sm(result)
+    running = union(*(spans for spans, _ in on_sm))
+    placing = common(running, union(*([[run.start_us], [run.dispatched_us]] for run in runs)))
     sharing: set[int] = set()
     busy_us, placed_us = list[float](), list[float]()  # of each SM: with blocks, and that while others wait
     for spans, owners in on_sm:
@@ -88,59 +90,3 @@ def sm_time(result: Replayed) -> SMTime | None:
     waiting = fsum(lengths(placing)) - fsum(placed_us) / count
     gaps = result.makespan_us - ran
     return SMTime(gaps, ran - busy - waiting, waiting, busy, keys, on_sm, frozenset(keys[at] for at in sharing))
-
-
-def _on_sm(result: Replayed) -> list[tuple[Times, Indices]]:
-    """Return the spans of all launches on each SM, by start, and whose each is."""
-    columns = [columns for _, columns in result.placements.launches]
-    sms, starts, ends = (np.concatenate([np.empty(0), *(np.asarray(one[at]) for one in columns)]) for at in (0, 2, 3))
-    owners = np.repeat(np.arange(len(columns)), [len(one[0]) for one in columns])
-    order = np.lexsort((starts, sms))
-    cuts = np.searchsorted(sms[order], np.arange(1, result.usage.sms))
-    parts = np.split(order, cuts) if result.usage.sms else []
-    return [(np.array([starts[part], ends[part]]), owners[part]) for part in parts]
-
-
-def overlapping(spans: Times, owners: Indices) -> set[int]:
-    """Return whose spans overlap with another's; spans by start."""
-    starts, ends = spans
-    found: set[int] = set()
-    if not (starts[1:] < np.maximum.accumulate(ends)[:-1]).any():
-        return found
-    present: list[tuple[float, int]] = []  # until when
-    last = -inf
-    for start, end, owner in zip(starts.tolist(), ends.tolist(), owners.tolist(), strict=True):
-        present = [span for span in present if span[0] > start] if start < last else []
-        if present and end > start and (others := {other for _, other in present if other != owner}):
-            found |= others | {owner}
-        present.append((end, owner))
-        last = max(last, end)
-    return found
-
-
-def union(intervals: Times) -> Times:
-    """The union of some intervals, as disjoint intervals in ascending order."""
-    return merged(intervals[:, intervals[0].argsort()])
-
-
-def merged(spans: Times) -> Times:
-    """The `union` of spans that are sorted by start."""
-    starts, last = spans[0], np.maximum.accumulate(spans[1])
-    begins = starts > np.concatenate(([-inf], last))[:-1]
-    ends = np.concatenate((begins[1:], [True]))[: len(starts)]
-    found = np.array([starts[begins], last[ends]])
-    return found[:, found[1] > found[0]]
-
-
-def common(some: Times, others: Times) -> Times:
-    """The intersection of two unions; all three are disjoint intervals in ascending order."""
-    cuts = np.unique(np.concatenate((some, others), axis=None))
-    inside = [np.searchsorted(of[0], cuts, "right") > np.searchsorted(of[1], cuts, "right") for of in (some, others)]
-    both = np.flatnonzero(inside[0] & inside[1])
-    return np.array([cuts[both], cuts[both + 1]])
-
-
-def lengths(intervals: Times) -> list[float]:
-    """The length of each interval, us."""
-    found: list[float] = (intervals[1] - intervals[0]).tolist()
-    return found

@@ -228,7 +228,7 @@ def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -
 
 
 def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draws the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
+    """Draw the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
     sms = held.shape[1]
     share = result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
     means = held.sum(axis=2) * share
@@ -258,7 +258,7 @@ def _stack(result: Result, parts: NDArray[np.float64], edges: NDArray[np.float64
 
 
 def use_over_time(result: Result, use: str, axes: Axes) -> None:
-    """Draws how much of one of `gpusim.results.runs.USES` is used over time, mean over the SMs, %."""
+    """Draw how much of one of `gpusim.results.runs.USES` is used over time, mean over the SMs, %."""
     axes.set_title(USE_TITLES[use], pad=2)
     if not _known(result, use, axes):
         return
@@ -275,7 +275,7 @@ def use_over_time(result: Result, use: str, axes: Axes) -> None:
 
 
 def use_of_sms(result: Result, use: str, axes: Axes) -> None:
-    """Draws how much of one of `gpusim.results.runs.USES` each SM uses over time, %, as colours with a colour bar."""
+    """Draw how much of one of `gpusim.results.runs.USES` each SM uses over time, %, as colours with a colour bar."""
     if not _known(result, use, axes):
         return
     percent = _of_use(result, use)
@@ -336,7 +336,7 @@ def policies(title: str, bars: Sequence[PolicyBar]) -> Figure:
 
 
 def makespans(bars: Sequence[PolicyBar], axes: Axes) -> None:
-    """Draws a bar for each policy: its makespan, labelled with the speedup over serial.
+    """Draw a bar for each policy: its makespan, labelled with the speedup over serial.
 
     Where the model's error was measured for such replays, an error bar shows it; other bars are hatched.
     """

@@ -124,7 +124,7 @@ def new_figure(height: float) -> Iterator[Figure]:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure in the format that the file's ending says, with nothing in it that differs from run to run."""
+    """Write a figure in the format that the file's ending says, with nothing in it that differs from run to run."""
     import matplotlib
 
     ending = picture_format(path)

@@ -45,7 +45,7 @@ QUANTITIES = {  # of `gpusim.hardware.what_if.QUANTITIES`, in words
 
 
 def draw(swept: Swept, path: str | Path) -> None:
-    """Draws a sweep, in the format that the file's ending says.
+    """Draw a sweep, in the format that the file's ending says.
 
     An experiment that changes GPUs has one panel per quantity. It shows speedup over serial (geometric mean over
     workloads and seeds) against the relative quantity, with one line per policy and GPU. Any other experiment has one
@@ -126,7 +126,7 @@ def _two_lines(policy: str, letters: int) -> str:
 
 
 def _draw_merits(axes: Axes, several: Sequence[SweptRow], figure: str, pareto: dict[str, bool]) -> None:
-    """Draws a row for each policy: its points, and their mean with its 95 % interval."""
+    """Draw a row for each policy: its points, and their mean with its 95 % interval."""
     names = list(pareto)
     for (policy,), of in grouped(several, ("policy",)).items():
         row, found = names.index(str(policy)), values(of, figure)

@@ -190,7 +190,7 @@ def merits(of: Sequence[SweptRow], restart: bool) -> tuple[float, float]:
 
 
 def grouped(several: Iterable[SweptRow], names: Sequence[str]) -> dict[tuple[Label, ...], list[SweptRow]]:
-    """Groups rows that agree in some labels, in the order of the first row of each group."""
+    """Group rows that agree in some labels, in the order of the first row of each group."""
     return tables.grouped(several, lambda row: tuple(row.labels[name] for name in names))
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gpusim.common.errors import InputError, place_in, show
 from gpusim.common.files import MAX_BYTES, decompressed
@@ -36,10 +34,21 @@ def text_of(data: bytes, source: Path | None) -> str:
         raise InputError(source, "", problem, "a trace in JSON, UTF-8 or gzip of it") from None
 
 
-def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    """Parse a JSON text. ``hook`` makes each object from its keys and values."""
+def content_of(text: str, source: Path | None) -> Any:
+    """Return what a JSON text holds; refuse a key that is given twice in an object, of which JSON readers drop one."""
+    repeated: list[tuple[dict[str, Any], str]] = []  # objects, the first to end first, and the key
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(pairs) > MAX_KEYS:
+            raise InputError(source, "", f"has an object of {len(pairs)} keys", f"at most {MAX_KEYS}")
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            repeated.append((found, key))
+        return found
+
     try:
-        return json.loads(text, object_pairs_hook=hook)
+        content = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
         expected = "a trace in JSON, which `gpusim import` makes of a profile"
@@ -50,81 +59,9 @@ def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, A
         raise InputError(source, "", "is nested too deeply", "a trace in JSON") from None
     except ValueError:
         raise InputError(source, "", "has a number with too many digits", "a trace in JSON") from None
-
-
-_KEY = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')
-_SIGN = re.compile(r"[ \t\n\r]*([][{},])[ \t\n\r]*")
-
-
-class Walk:
-    """A walk through a text of JSON in which the caller says how each value is read; arrays are read as tuples.
-
-    Invalid JSON gives a ValueError without details. So does an object with a repeated key or more than `MAX_KEYS`, a
-    key with escapes, and an empty object as `members`, although JSON allows the last two.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._decoded = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
-
-    def value(self, at: int) -> tuple[Any, int]:
-        """Any value with all that is in it."""
-        value, end = self._decoded(self.text, at)
-        return tuple(value) if type(value) is list else value, end
-
-    def members(self, at: int, read: Callable[[str, int], tuple[Any, int]]) -> tuple[dict[str, Any], int]:
-        """An object; ``read`` takes a key and where its value begins, and gives the value and where it ends."""
-        found: dict[str, Any] = {}
-        sign, at = self._sign("{", at)
-        while sign != "}":
-            key = _KEY.match(self.text, at)
-            if key is None or key[1] in found or len(found) == MAX_KEYS:
-                raise ValueError
-            found[key[1]], at = read(key[1], key.end())
-            sign, at = self._sign(",}", at)
-        return found, at
-
-    def elements(self, at: int, read: Callable[[int], tuple[Any, int]]) -> tuple[tuple[Any, ...], int]:
-        """An array; ``read`` takes where an element begins, and gives the element and where it ends."""
-        found = []
-        sign, at = self._sign("[", at)
-        if self.text.startswith("]", at):
-            return (), at + 1
-        while sign != "]":
-            value, at = read(at)
-            found.append(value)
-            sign, at = self._sign(",]", at)
-        return tuple(found), at
-
-    def _sign(self, expected: str, at: int) -> tuple[str, int]:
-        """Return one of the expected signs, and the place behind it."""
-        found = _SIGN.match(self.text, at)
-        if found is None or found[1] not in expected:
-            raise ValueError
-        return found[1], found.end()
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = {key: tuple(value) if type(value) is list else value for key, value in pairs}
-    if len(found) < len(pairs) or len(pairs) > MAX_KEYS:
-        raise ValueError
-    return found
-
-
-def refuse_repeated(text: str, source: Path | None) -> NoReturn:
-    """Name the first object to end that has a key twice, and where it is."""
-    repeated: list[tuple[dict[str, Any], str]] = []
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs) and not repeated:
-            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-            repeated.append((found, key))
-        return found
-
-    content = parse_json(text, source, unique)
-    owner, key = repeated[0]
-    raise InputError(source, _find(content, owner), f"key {show(key)} given twice", "each key once")
+    for owner, key in repeated:
+        raise InputError(source, _find(content, owner), f"key {show(key)} given twice", "each key once")
+    return content
 
 
 def _find(content: Any, wanted: Any) -> str:

@@ -67,7 +67,7 @@ class Launch:
         return np.asarray(self.blocks["end_ns"], np.int64)
 
     def by_sm(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yields each SM that got blocks, with their indices in order of start."""
+        """Yield each SM that got blocks, with their indices in order of start."""
         order = np.lexsort((self.blocks["start_clock"], self.blocks["smid"]))
         smids = self.blocks["smid"][order]
         edges = np.flatnonzero(np.diff(smids)) + 1
@@ -113,7 +113,7 @@ def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
 
 
 def load_recording(folder: Path) -> Recording:
-    """Reads what microbench.cu wrote into a folder."""
+    """Read what microbench.cu wrote into a folder."""
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
     rows, measured, launched = (

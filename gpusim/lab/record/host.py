@@ -19,7 +19,7 @@ SERVICES = (  # of section [host] of a GPU file; the program's other lines say w
 
 
 def record_host(folder: Path) -> Iterator[str]:
-    """Measures; writes ``host.csv`` (call, bytes, us) and ``host.toml``, the section for a GPU file."""
+    """Measure; write ``host.csv`` (call, bytes, us) and ``host.toml``, the section for a GPU file."""
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "host"
         build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY)

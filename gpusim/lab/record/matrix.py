@@ -101,7 +101,7 @@ def _written(folder: Path, lines: Sequence[str]) -> Path:
 
 
 def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterator[str]:
-    """Counts every kernel once, with the turns that were timed; writes the table anew whenever it has more rows."""
+    """Count every kernel once, with the turns that were timed; write the table anew whenever it has more rows."""
     with (folder / "kernels.csv").open(newline="", encoding="utf-8") as file:
         turns = {row["kernel"]: int(row["turns"]) for row in csv.DictReader(file)}
     lines, rows = plan(capability, turns), list[dict[str, str]]()

@@ -21,7 +21,7 @@ LEAST_CAPABILITY = 8.0  # for asynchronous copies
 
 
 def write_csv(path: Path, table: Table) -> None:
-    """Writes a table; its columns are the keys of its rows in order of appearance."""
+    """Write a table; its columns are the keys of its rows in order of appearance."""
     write_text(path, records(list(dict.fromkeys(name for row in table for name in row)), table))
 
 

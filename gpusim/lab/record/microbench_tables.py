@@ -107,12 +107,12 @@ TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
 
 
 def summarise(recording: Recording) -> dict[str, Table]:
-    """Makes every table of a recording, by name."""
+    """Make every table of a recording, by name."""
     return {name: list(make(recording)) for name, make in TABLES.items()}
 
 
 def _turn_us(turns: Table) -> float:
-    """Growth of the mean gap a stream more, us: least squares through the gap without others."""
+    """Growth of the mean gap per additional stream, us: least squares through the gap without others."""
     beside = np.array([row["streams"] for row in turns], np.float64) - 1.0
     gaps = np.array([row["gap_ns_mean"] for row in turns], np.float64)
     return float(beside @ (gaps - gaps[beside == 0].mean()) / (beside @ beside)) / 1000

@@ -146,7 +146,7 @@ class _Open:
 
 
 def placements(steps: Sequence[Step]) -> list[Placed]:
-    """Assigns a stream to each branch, and one to the gradients of parameters.
+    """Assign a stream to each branch, and one to the gradients of parameters.
 
     A step goes on in the stream of a step that it waits for, if nothing followed there yet; else in a stream whose last
     step must have ended anyway; else a new stream opens. So the streams add no order to what the graph has, but for

@@ -31,7 +31,7 @@ LIMITS = ("blocks", "registers", "shared_mem", "warps")
 
 
 def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
-    """Measures the experiments whose files are missing; yields a line of progress for each."""
+    """Measure the experiments whose files are missing; yield a line of progress for each."""
     fastest = {
         found[0].work: found[0]
         for found in recording.ranked(calls)
@@ -95,7 +95,7 @@ def _residencies(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
 def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[tuple[Call, Call]]:
     """Independent pairs of convolutions, each pair of calls once.
 
-    A convolution is looked at beside the few before it only: what is far apart hardly runs at once.
+    Only convolutions that are near each other in order are paired: the others would rarely run at the same time.
     """
     ended: dict[str, frozenset[str]] = {}
     seen: set[tuple[str, str]] = set()

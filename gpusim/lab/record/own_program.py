@@ -21,7 +21,7 @@ DEVICE_COUNTERS = ("device__attribute_display_name", "device__attribute_multipro
 
 
 def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
-    """Runs a command with every kernel profiled; writes ncu's CSV and the trace into a folder.
+    """Run a command with every kernel profiled; write ncu's CSV and the trace into a folder.
 
     The program's own output is not captured. Every kernel runs many times, once for each set of counters, so that the
     run takes far longer than without the profiler.

@@ -66,7 +66,7 @@ class Program:
                 yield call, {"op": call.op, "supported": "False", "why": error.problem}
 
     def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
-        """Yields the lines that the program prints for some calls, under conditions where ``what`` takes any."""
+        """Yield the lines that the program prints for some calls, under conditions where ``what`` takes any."""
         files = [self._calls_file(calls)]
         if conditions:
             path = self.folder / f"{what}.txt"
@@ -96,7 +96,7 @@ class Program:
         sys.stderr.write(said)  # what the GPU or its libraries refuse
 
     def profile(self, calls: Sequence[Call]) -> Iterator[list[Row]]:
-        """Profiles calls with Nsight Compute, some at a time; gives the rows of their kernels.
+        """Profile calls with Nsight Compute, some at a time; return the rows of their kernels.
 
         A run that fails is tried again in halves; a call that fails alone is left out, with a word on standard error.
         """

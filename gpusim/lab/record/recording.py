@@ -51,7 +51,7 @@ class Recording:
         self._kernels = grouped(_rows(folder / "kernels.csv"), lambda row: row["op"])
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Checks that the folder is a recording of the given subject; writes the description of a new one."""
+        """Check that the folder is a recording of the given subject; write the description of a new one."""
         path = self.folder / "recording.json"
         if not is_file(path):
             make_folder(self.folder)
@@ -105,7 +105,7 @@ class Recording:
         return [call for call in calls if call.op not in self._kernels]
 
     def add_kernels(self, rows: Iterable[Row]) -> None:
-        """Adds the kernels of calls and writes the table of all."""
+        """Add the kernels of calls, and write the table of all."""
         for row in rows:
             self._kernels.setdefault(row["op"], []).append(row)
         every = (row for rows in self._kernels.values() for row in rows)
@@ -123,7 +123,7 @@ class Recording:
         return self._journal.exists()
 
     def write_calls(self) -> None:
-        """Writes convolutions.csv."""
+        """Write convolutions.csv."""
         rows = ({**row, **of_kernels(row, self._kernels.get(op, []))} for op, row in self._timings.items())
         write_text(self.folder / "convolutions.csv", records(CALL_COLUMNS, rows))
         self._journal.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ def compute_capability(least: float) -> str:
 
 
 def build(source: Path, program: Path, least_capability: float, *libraries: str, shared: bool = False) -> None:
-    """Compiles a CUDA program, or a shared library, for this machine's GPU."""
+    """Compile a CUDA program, or a shared library, for this machine's GPU."""
     if shutil.which("nvcc") is None:
         raise InputError(None, "nvcc", "not found on PATH", "the compiler of the CUDA toolkit, 12.5 or later")
     digits = compute_capability(least_capability).replace(".", "")
@@ -42,13 +42,13 @@ def build(source: Path, program: Path, least_capability: float, *libraries: str,
 
 
 def require_ncu() -> None:
-    """Refuses a machine without Nsight Compute."""
+    """Refuse a machine without Nsight Compute."""
     if shutil.which("ncu") is None:
         raise InputError(None, "ncu", "not found on PATH", "Nsight Compute, as in the CUDA toolkit's bin")
 
 
 def run(command: Sequence[str], what: str) -> str:
-    """Runs a command to its end and returns what it printed."""
+    """Run a command to its end, and return what it printed."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise explain(done.stdout, done.returncode, what)

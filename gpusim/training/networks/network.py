@@ -65,7 +65,7 @@ class Builder:
         self._nodes: list[Node] = []
 
     def add(self, name: str, layer: Layer, *inputs: str) -> str:
-        """Adds a layer that reads ``inputs``, or the layer before it."""
+        """Add a layer that reads ``inputs``, or the layer before it."""
         before = self._nodes[-1].name if self._nodes else INPUT
         self._nodes.append(Node(name, layer, inputs or (before,)))
         return name

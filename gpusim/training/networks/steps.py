@@ -128,7 +128,7 @@ class _Pass:
         return (made,)
 
     def _backward(self, node: Node, gradient: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
-        """Adds the steps of a layer; gives the gradients of what it reads as (name, steps that make it)."""
+        """Add the steps of a layer; return the gradients of what it reads as (name, steps that make it)."""
         shapes = self.network.inputs(node)
         match node.layer:
             case Concatenation():

@@ -115,7 +115,7 @@ def cluster_names() -> tuple[str, ...]:
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:
-    """Loads a cluster by the name of one that ships, or from a file."""
+    """Load a cluster by the name of one that ships, or from a file."""
     if isinstance(name_or_path, str) and name_or_path in cluster_names():
         return _read(FOLDER / f"{name_or_path}.toml")
     path = Path(name_or_path)

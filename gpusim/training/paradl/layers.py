@@ -47,7 +47,7 @@ class LayerTimes:
     """Forward and backward times (us) of layers alone on one GPU, for each kind of division and batch size."""
 
     def __init__(self, gpu: str, rows: Iterable[tuple[str, str, int, int, float, float]]) -> None:
-        """Takes rows of (layer, divided into what, parts, samples, forward us, backward us)."""
+        """Take rows of (layer, divided into what, parts, samples, forward us, backward us)."""
         self.gpu = gpu
         self._times: dict[tuple[str, int], dict[int, dict[str, tuple[float, float]]]] = {}
         for layer, divided, parts, batch, forward_us, backward_us in rows:
@@ -125,9 +125,9 @@ def read_times(path: str | Path, network: Network, gpu: str) -> LayerTimes:
 
 
 def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, float], gpu: str) -> LayerTimes:
-    """Times of a recorded training iteration, the ids of whose operations are layer/direction.
+    """Times of a recorded training iteration; the ids of its operations are layer/direction.
 
-    ``operation_us`` is what each takes alone, as replayed; a convolution of the trace says the batch.
+    ``operation_us`` has the isolated time of each operation, as replayed; the batch is that of the convolutions.
     """
     batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
     if len(batches) != 1:

@@ -204,7 +204,7 @@ class Oracle:
         return divided, self.times.curve(others, WHOLE, 1) if others else None
 
     def _require_divisible(self, strategy: str, how: str, width: int) -> None:
-        """Refuses ranks that cannot divide a layer into parts of equal size."""
+        """Refuse ranks that cannot divide a layer into parts of equal size."""
         if width == 1 and not strategy.startswith("data"):
             raise Impossible(None, strategy, "1 rank divides nothing", "2 ranks or more")
         if how == ROWS and self.network.nodes[0].name not in self._rows(width):
