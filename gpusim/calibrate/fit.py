@@ -126,15 +126,19 @@ def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple
     """Return the launch delay of the first blocks, and the ramp by which they take longer than later blocks.
 
     The delay is the launch latency and the load of instructions given in the trace. The ramp is the wait of a block for
-    instructions and constants, which caches hold afterwards [D]. Both are limited to a large part of the recorded time.
+    instructions and constants, which caches hold afterwards [D]. A kernel of a CUDA graph starts sooner (a negative
+    load), but its first blocks find data and code of others in the caches: together as long as in a stream [D]. All is
+    limited to a large part of the recorded time.
     """
     recorded = launch.duration_us
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
     lives = max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
     first_us = fetch_stall_share(launch.mix) * recorded / lives
+    if loading < 0.0:
+        first_us += gpu.model.kernel_gap_us - loading
     most_us = LATENCY_SHARE * (recorded - loading)
     short = min(1.0, most_us / max(gpu.model.launch_latency_us + first_us, 1e-9))
-    return loading + short * gpu.model.launch_latency_us, short * first_us
+    return max(0.0, loading + short * gpu.model.launch_latency_us), short * first_us
 
 
 def work_blocks(model: KernelModel) -> float:

@@ -56,6 +56,12 @@ def lost_share(touched: float) -> float:
     return 0.0 if touched < 1.0 else touched - 1.0 if touched < 2.0 else 1.0
 
 
+def lost_to_others(own: float, others: float) -> float:
+    """Share of what L2 holds of a kernel's data that others replace; they and it touch so much over what L2 keeps."""
+    held = 1.0 - lost_share(own)
+    return 1.0 - (1.0 - lost_share(own + others)) / held if held > 0.0 else 0.0
+
+
 def wait_slowdown(
     dram: float, l2: float, own_dram: float, wait: Sequence[float], code_lost: float = 0.0, at: int = 0
 ) -> float:
@@ -76,10 +82,7 @@ def wait_slowdown(
     share = wait[at]
     serial = wait[at + 1]
     recorded = wait[at + 2]
-    touched = wait[at + 4]
-    held = 1.0 - lost_share(touched)
-    gone = 1.0 - (1.0 - lost_share(touched + wait[at + 3] * dram)) / held if held > 0.0 else 0.0
-    misses = recorded + (1.0 - recorded) * gone
+    misses = recorded + (1.0 - recorded) * lost_to_others(wait[at + 4], wait[at + 3] * dram)
     squared = (own_dram + dram) * (own_dram + dram)
     together = 1.0 + MISS_QUEUE * squared
     before = 1.0 - recorded + recorded * MISS_LATENCY * (1.0 + STREAM_QUEUE * own_dram * own_dram)
