@@ -166,7 +166,8 @@ def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argpars
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    return parser.format_usage().removeprefix("usage: ").strip()
+    before = "usage: "
+    return parser.format_usage().removeprefix(before).replace("\n" + " " * len(before), "\n").strip()
 
 
 def _arguments(parser: argparse.ArgumentParser) -> list[str]:

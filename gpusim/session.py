@@ -1,4 +1,4 @@
-"""A session: a GPU and what is known of recorded kernels there. Whoever replays, replays through one."""
+"""A session: a GPU with the fits and times of recorded kernels on it. All replays go through a session."""
 
 from __future__ import annotations
 

@@ -109,12 +109,12 @@ class Browser:
 
     # ---- what a reader does
 
-    def open(self, path: Path) -> None:
-        """Opens a file and waits until it is loaded."""
+    def open(self, page: Path | str) -> None:
+        """Opens a file or an address and waits until it is loaded."""
         self.errors.clear()
         self.requests.clear()
         self._events.clear()
-        self.tell("Page.navigate", url=path.as_uri())
+        self.tell("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         while "Page.loadEventFired" not in self._events:
             self._message()
 

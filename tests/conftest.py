@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import browser as chromium
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -70,3 +72,13 @@ def shared() -> Path:
     if not (folder / "h200").is_dir():
         pytest.skip("needs ../shared")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
+    """One page in a headless Chromium, for the tests of a module."""
+    program = chromium.executable()
+    if program is None:
+        pytest.skip("needs Chromium (Debian: apt-get install chromium)")
+    with chromium.Browser(program, tmp_path_factory.mktemp("profile")) as found:
+        yield found

@@ -44,12 +44,31 @@ def test_calls_in_turn_load_their_instructions_and_wait_for_what_l2_has_lost() -
         assert y == pytest.approx([10.0 + lost_share * 6.0 + 2.0])
 
 
+def test_a_call_loses_to_others_only_what_it_does_not_lose_by_itself() -> None:
+    longer = in_context(trace(stream("a", told("x", 3.0 * KEPT, 20.0), told("y", 1.0, 10.0))), GPU)
+    assert [durations(op) for op in longer.operations()] == [[22.0], [18.0]]
+
+
+def test_counters_tell_what_a_call_touches_where_the_trace_does_not() -> None:
+    """Reads of DRAM, and writes that L2 counts one and a half times."""
+    mix = Mix(dram_read_bytes=KEPT / 8.0, l2_write_bytes=1.5 * KEPT / 8.0)  # of each of four blocks
+
+    def counted(id: str) -> Convolution:
+        op = told(id, 0, 20.0)
+        kernels = tuple(kernel.model_copy(update={"mix": mix}) for kernel in op.selected.kernels)
+        untold = {"touched_bytes": None, "kernels": kernels}
+        return op.model_copy(update={"selected": op.selected.model_copy(update=untold)})
+
+    longer = in_context(trace(stream("a", counted("x"), counted("y"))), GPU)
+    assert [durations(op) for op in longer.operations()] == [[pytest.approx(28.0)]] * 2
+
+
 def test_a_call_of_one_kernel_leaves_nothing_in_its_workspace() -> None:
     def lasts(*durations_us: float) -> float:
-        op = told("x", 2.0 * KEPT, *durations_us)
+        op = told("x", KEPT, *durations_us)
         with_workspace = op.selected.model_copy(update={"workspace_bytes": int(KEPT)})
         op = op.model_copy(update={"selected": with_workspace})
-        return fsum(durations(next(in_context(trace(stream("a", op, told("y", 0, 10.0))), GPU).operations())))
+        return fsum(durations(next(in_context(trace(stream("a", op, told("y", KEPT, 10.0))), GPU).operations())))
 
     assert lasts(20.0) == pytest.approx(20.0 + 2.0)
     assert lasts(12.0, 8.0) == pytest.approx(20.0 + 2.0 + 6.0)
@@ -75,9 +94,9 @@ def test_a_chain_takes_the_sum_with_and_without_events() -> None:
 def test_a_cold_call_asks_the_sm_for_what_it_asks_warm_and_waits_for_the_rest() -> None:
     counted = Mix(issue_cycles=5000.0, active_cycles_avg=20_000.0, stalls=WarpStalls(wait=3.0, long_scoreboard=1.0))
     op = convolution("x", [launch(4, 20.0).model_copy(update={"mix": counted})])
-    known = {"touched_bytes": int(3 * KEPT), "warm_us": 20.0, "cold_us": 30.0}
+    known = {"touched_bytes": int(KEPT), "warm_us": 20.0, "cold_us": 30.0}
     op = op.model_copy(update={"selected": op.selected.model_copy(update=known)})
-    longer, _ = in_context(trace(stream("a", op, told("y", 0, 10.0))), GPU).operations()
+    longer, _ = in_context(trace(stream("a", op, told("y", 2 * KEPT, 10.0))), GPU).operations()
     (kernel,) = longer.launches()
     assert kernel.duration_us == 20.0 * 1.5 + 2.0
     assert kernel.mix == counted.model_copy(

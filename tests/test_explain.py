@@ -155,7 +155,7 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     assert cli.main(["explain", str(profile(tmp_path / "p.json")), "--no-cache"]) == 0
     said = capsys.readouterr().out
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
-    assert "\n?: the kernel never ran by itself" in said
+    assert "\n?: the isolated time is unknown: the kernel never ran by itself" in said
     assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
 
 
@@ -207,6 +207,25 @@ def test_kernels_that_never_ran_by_themselves_have_no_known_slowdown(
     said = capsys.readouterr().out
     assert "none of these kernels also ran by itself, so how much overlapping slowed them is unknown" in said
     assert "0 of them" not in said
+
+
+def test_a_kernel_that_waits_for_other_gpus_is_not_called_slowed_or_sped_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    events = [
+        kineto_kernel(nccl, 0, 5000, order=1),  # waits for another GPU
+        kineto_kernel("a", 6000, 100, order=2),
+        kineto_kernel("a", 7000, 110, order=3),
+        kineto_kernel(nccl, 7000, 200, stream=9, order=4),
+    ]
+    path = write(tmp_path / "p.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
+    assert cli.main(["explain", str(path), "--json", "--no-cache"]) == 0
+    found = {one["kernel"]: one for one in json.loads(capsys.readouterr().out)["overlapped"]}
+    assert (found[nccl]["isolated_us"], found[nccl]["slowdown"], found[nccl]["cause"]) == (None, None, None)
+    assert found["a"]["slowdown"] == pytest.approx(1.1)
+    assert cli.main(["explain", str(path), "--no-cache"]) == 0
+    assert "1 of them also ran by themselves; overlapping made these 10.0 µs longer" in capsys.readouterr().out
 
 
 def test_several_profiles_are_replayed_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,15 +190,6 @@ def test_characters_that_hide_others_are_shown_as_such(tmp_path: Path) -> None:
 # ---- in a browser
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
-    program = chromium.executable()
-    if program is None:
-        pytest.skip("needs Chromium (Debian: apt-get install chromium)")
-    with chromium.Browser(program, tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
 @pytest.fixture
 def opened(browser: chromium.Browser, content: Content, tmp_path: Path) -> Iterator[chromium.Browser]:
     """The report of the module, whole: without errors, and without a request for anything else."""

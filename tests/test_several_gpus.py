@@ -231,7 +231,8 @@ def test_a_decision_of_one_gpu_changes_nothing_on_another_that_waits_for_it(poli
         on(0, "a", A, Collective(id="ma", **meeting)), on(0, "b", B), on(1, "c", *BUSY, Collective(id="mc", **meeting)),
         device="h200",
     )  # fmt: skip
-    no_gaps = replace(H200, model=H200.model.model_copy(update={"kernel_gap_us": 0.0}))  # where a meets c, it has one
+    of_streams = {"kernel_gap_us": 0.0, "graph_latency_us": H200.model.launch_latency_us}  # as where a is alone
+    no_gaps = replace(H200, model=H200.model.model_copy(update=of_streams))
     alone = replay(trace(on(0, "a", A), on(0, "b", B), device="h200"), no_gaps, policy)
     kernels = {run.kernel: run.end_us for run in replay(both, no_gaps, policy).kernel_runs}
     assert {name: kernels[name] for name in "ab"} == pytest.approx(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import packages_distributions
+from itertools import pairwise
 from pathlib import Path
 
+import browser as chromium
 import pytest
 
 from gpusim.cli import main
@@ -76,15 +82,24 @@ def test_the_site_builds(tmp_path: Path) -> None:
     }.items():
         html = (site / page).read_text("utf-8")
         assert all(word in html for word in words), page
+    for path in (ROOT / "docs").rglob("*.md"):  # no line of a text is taken for an item, and no list begins anew in it
+        if "build" not in path.parts:
+            lists = len(re.findall(r"^ *1\. ", path.read_text("utf-8"), re.M))
+            html = (site / path.relative_to(ROOT / "docs").with_suffix(".html")).read_text("utf-8")
+            assert html.partition('<div class="footnote">')[0].count("<ol>") == lists, path
+            items = re.findall(r"^ *(\d+)\. ", path.read_text("utf-8"), re.M)
+            assert all(int(b) in (1, int(a) + 1) for a, b in pairwise(["0", *items])), path
 
 
 def test_the_page_in_a_browser_needs_no_more_than_its_build_fetches(capsys: pytest.CaptureFixture[str]) -> None:
     """Its policies compare as the command has them, with all other packages out of reach."""
     fetched = re.findall(r"--platform any (.+)$", (ROOT / "docs/try/build.sh").read_text("utf-8"), re.M)[0].split()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    needed = [re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]]
+    others = {re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]} - {*fetched}
+    modules = [module for module, packages in packages_distributions().items() if others & {*packages}]
+    assert len(modules) >= len(others)
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({sorted({*needed} - {*fetched})}));"
+        f"import sys; sys.modules.update(dict.fromkeys({modules}));"
         "sys.path.insert(0, 'docs/try');"
         "from replay import compared; steps = [];"
         "print(compared('sample:inception_3a', ['serial', 'leftover'], steps.append), len(steps), sep='\\n');"
@@ -95,3 +110,29 @@ def test_the_page_in_a_browser_needs_no_more_than_its_build_fetches(capsys: pyte
     table = capsys.readouterr().out.partition("\n\nPlain streams")[0]
     assert table.count("\n") == 6 and done.stdout.startswith(f"{table}\n\nPlain streams (leftover) save")
     assert "\n3\npolicy serail: no such policy; expected one of" in done.stdout
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_the_page_replays_in_a_browser(browser: chromium.Browser, capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "try"
+    if not (page / "build" / "wheels.txt").is_file():
+        pytest.skip("needs docs/try/build.sh")
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(page))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser.open(f"http://127.0.0.1:{server.server_port}/index.html")
+        browser.wait_for("document.querySelector('#state').textContent === 'Ready.'")
+        browser.value("document.querySelector('#sample').selectedIndex = 1")
+        browser.click("#run")
+        browser.wait_for("document.querySelector('#state').textContent.startsWith('Done')")
+        server.shutdown()
+    sample = browser.value("document.querySelector('#sample').value")
+    assert main(["replay", f"sample:{sample}", "--policy", "serial", "--policy", "leftover"]) == 0
+    table = capsys.readouterr().out.partition("\n\nPlain streams")[0]
+    assert table.count("\n") == 6 and browser.text("#output").startswith(table)
+    assert all(url.startswith("http://127.0.0.1:") for url in browser.requests)

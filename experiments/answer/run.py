@@ -85,9 +85,10 @@ def short() -> str:
         "**A plan's predicted gain is too good.** Of the plans measured on an H200 the ones predicted best gain "
         f"{recommended['chosen_measured']:+.1f} % over plain streams, where {recommended['chosen_predicted']:+.1f} % "
         "were predicted. So `gpusim select` recommends only a plan whose predicted gain exceeds the error of such "
-        f"plans: {recommended['recommended']} of {modules}, and plain streams for the others. With these as 0, that "
-        f"gains {recommended['recommended_measured']:+.1f} % on the mean, {recommended['recommended_worst']:+.1f} % at "
-        f"worst, and takes {recommended['recommended_regret']:.1f} % longer than the best plan measured.",
+        f"plans: {recommended['recommended']} of {modules}, and plain streams for the others, which count as 0. These "
+        f"recommendations gain {recommended['recommended_measured']:+.1f} % on the mean and "
+        f"{recommended['recommended_worst']:+.1f} % at worst. They take {recommended['recommended_regret']:.1f} % "
+        "longer than the best plan measured.",
         "**Algorithms that complement one another do not pay.** "
         f"{better} of {evidence.cases('h200')['any algorithms']} such pairs on an H200 are predicted to beat the "
         "fastest algorithms in two streams. If PRECOMP_GEMM is the fastest for both convolutions of Table 1, as the "

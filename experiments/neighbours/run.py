@@ -31,6 +31,7 @@ from gpusim.trace.programs import Program
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
 CODE, CONVOLUTION, STREAMS = HERE / "code.csv", HERE / "convolution.csv", HERE / "streams.csv"
+GAPS = HERE / "gaps.csv"
 PROFILES = HERE.parents[2] / "shared" / "h200_models"
 GPU, RECORDED_ON = "h100-sxm", "h200"
 ALONE = "none"
@@ -185,6 +186,15 @@ def _slowed(predictor: ModelPredictor, session: Session, model: str, times: Mapp
         )
 
 
+def gaps_table() -> str:
+    """Gaps between kernels of a stream, the mean over grids and lives of blocks."""
+    gaps: dict[str, dict[str, list[float]]] = {}
+    for row in lines(GAPS):
+        gaps.setdefault(row["streams"], {}).setdefault(row["kind"], []).append(float(row["gap_us_mean"]))
+    cells = [(count, *(f"{fmean(kinds[kind]):.2f}" for kind in ("plain", "graph"))) for count, kinds in gaps.items()]
+    return table(("streams", "plain streams, µs", "CUDA graphs, µs"), cells)
+
+
 def code_table() -> str:
     """Time of a kernel of straight code by what ran before it."""
     us = {(row["code_kib"], row["other_kib"], row["read_mib"]): float(row["us"]) for row in lines(CODE)}
@@ -226,6 +236,7 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
     return {
         "slowed": table(heads, cells),
         "code": code_table(),
+        "gaps": gaps_table(),
         "convolution": convolution_table(),
         "streams": streams_table(pairs),
         "streams_mape": f"{fmean(abs(pair.error_percent) for pair in pairs):.1f}",

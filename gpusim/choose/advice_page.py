@@ -39,13 +39,14 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "cost_us": advice.cost_us,
         "choices": [_json(advice, one) for one in advice.choices],
         **({"assumption": advice.assumption} if advice.assumption else {}),
+        **({"unequal": advice.unequal} if advice.unequal else {}),
     }
 
 
 def _json(advice: Advice, one: Choice) -> dict[str, Any]:
     return {
         **picked(one.setting, "mechanism", "setting", "policy", "paste"),
-        **picked(one, "makespan_us", "stp", "antt", "fairness", "slowdown", "latency_us"),
+        **picked(one, "makespan_us", "stp", "antt", "fairness", "throughput", "slowdown", "latency_us"),
         "latency_percentiles_us": {
             name: {f"p{percent}": us for percent, us in of.items()} for name, of in one.percentiles_us.items()
         },
@@ -70,11 +71,14 @@ def print_advice(advice: Advice) -> None:
         print_line(line)
     if advice.assumption:
         print_line(f"Note: {advice.assumption}.")
+    if advice.unequal:
+        print_line(f"Note: {advice.unequal}: slowdowns are of one pass; --objective stp lets programs restart.")
     print()
+    by = advice.objective + f" of {' and '.join(advice.free)}" * (advice.objective == "throughput")
     slowed = (f"{name} slowed" for name in programs)
     columns = [Column("share by"), Column("setting"), *numbers("makespan µs", "STP", *slowed, "model error")]
     columns += [Column("targets")] * bool(advice.targets) + [Column("notes")]
-    print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {advice.objective}")
+    print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {by}")
     print_left_out(len(advice.choices) - len(_shown(advice)))
     for line in _legend(_shown(advice)):
         print_line(line)

@@ -1,7 +1,8 @@
 """Programs on one GPU: every way in which hardware lets them share it, replayed, and which of them to set.
 
-Programs run once, for the makespan, and restart until each has ended once, for STP, ANTT and their slowdowns; programs
-with arrivals are replayed with these instead. A setting is recommended if it is the best by the objective among those
+Programs run once, for the makespan, and restart until each has ended once, for STP, ANTT and their slowdowns. The
+throughput is the part of STP of the programs without a target: what others do while one keeps its own. Programs with
+arrivals are replayed with these instead. A setting is recommended if it is the best by the objective among those
 that keep all targets. Settings whose difference from it is within the model's error are ties; of these the one that
 asks least of whoever sets it is recommended [D].
 
@@ -24,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.explain import costs_us
 from gpusim.choose.settings import Setting, settings
+from gpusim.choose.targets import TARGET_PERCENTILE, Target, target_of
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
@@ -43,14 +44,13 @@ from gpusim.trace.operations import Arrivals, PoissonArrivals, TimesArrivals
 if TYPE_CHECKING:
     import pandas as pd
 
-Objective = Literal["makespan", "stp", "antt"]
+Objective = Literal["makespan", "stp", "antt", "throughput"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-TIE = 0.03  # of two settings of the same programs, relative: least regret on the H200 pairs of experiments/advise [D]
-TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
-TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
+TIE = 0.04  # of two settings, relative: what gains over plain streams are off by in experiments/control_worth [D]
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
 GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
+MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
@@ -61,58 +61,17 @@ PLACED: tuple[Keep, ...] = ("placements",)
 
 
 @dataclass(frozen=True)
-class Target:
-    """Target of a program: a slowdown, or a time for one pass or request.
-
-    Attributes:
-        program: its name.
-        slowdown: most, over the program alone on the whole GPU; None: a time is given.
-        latency_us: most time of a pass; of a program with arrivals the 95th percentile of its requests.
-    """
-
-    program: str
-    slowdown: float | None = None
-    latency_us: float | None = None
-
-    def __str__(self) -> str:
-        """As `target_of` reads it."""
-        return f"{self.program}=" + (f"x{self.slowdown:g}" if self.slowdown is not None else f"{self.latency_us:g}us")
-
-    def over(self, choice: Choice) -> float:
-        """By which factor a choice misses it; 1 or less: it is kept."""
-        if self.slowdown is not None:
-            return choice.slowdown[self.program] / self.slowdown
-        assert self.latency_us is not None
-        return choice.latency_us[self.program] / self.latency_us
-
-
-def target_of(text: str) -> Target:
-    """Read ``PROGRAM=x1.2`` or ``PROGRAM=5ms``.
-
-    Raises:
-        InputError: it is neither.
-    """
-    name, _, value = text.rpartition("=")
-    found = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)(us|ms|s)", value)
-    number = float(found[1] or found[2]) if found else 0.0
-    if not (name and found and number > 0.0):
-        raise InputError(None, "--slo", f"is {quote(text)}", TARGETS)
-    if found[1]:
-        return Target(name, slowdown=number)
-    return Target(name, latency_us=number * MICROSECONDS[found[3]])
-
-
-@dataclass(frozen=True)
 class Choice:
     """A setting and what it gives.
 
     Attributes:
         setting: what is set.
         makespan_us: programs run once, or all their requests.
+        throughput: the part of ``stp`` of the programs without a target, or all of it if each has one.
         stp, antt, fairness: of programs that restart; None where one of them starves. Of programs with arrivals only
             antt: the mean of their slowdowns.
         slowdown: of each program, over itself alone on the whole GPU: of restarting programs the inverse of their
-            progress, of programs with arrivals the mean latency of a request over the makespan alone.
+            progress, of programs with arrivals the mean latency of a request over the makespan alone, else of one pass.
         latency_us: of each program: a pass; of one with arrivals the 95th percentile of its requests.
         percentiles_us: of each program with arrivals, percentiles of its requests' latencies by percent.
         interval_us: of each program with random arrivals, half of the 95 % confidence interval of ``latency_us``, from
@@ -128,6 +87,7 @@ class Choice:
     stp: float | None
     antt: float | None
     fairness: float | None
+    throughput: float | None
     slowdown: Mapping[str, float]
     latency_us: Mapping[str, float]
     bound_us: Mapping[str, Mapping[str, float]]
@@ -141,8 +101,10 @@ class Choice:
         """Value to minimise; infinite where it is not known."""
         if objective == "makespan":
             return self.makespan_us
-        value = self.stp if objective == "stp" else self.antt
-        return inf if value is None else -value if objective == "stp" else value
+        if objective == "antt":
+            return inf if self.antt is None else self.antt
+        value = self.stp if objective == "stp" else self.throughput
+        return inf if value is None else -value
 
 
 @dataclass(frozen=True)
@@ -158,6 +120,7 @@ class Advice:
         best: the one to set.
         assumption: what kernels without counters may change of that; empty where all were counted.
         first: the program that has few kernels, and priority in a tie; empty: none, or several.
+        unequal: why programs do not restart, so that slowdowns are of one pass and there is no STP; empty: they do.
         cost_us: what the best setting adds to the isolated times of each program's kernels, by cause; empty in turn.
     """
 
@@ -169,11 +132,17 @@ class Advice:
     best: Choice
     assumption: str = ""
     first: str = ""
+    unequal: str = ""
     cost_us: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         best = f"{self.best.setting.mechanism}: {self.best.setting.setting}"
         return f"Advice(trace={self.trace.name!r}, gpu={self.gpu.name!r}, best={best!r})"
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The programs whose throughput counts."""
+        return _free(list(self.best.slowdown), self.targets)
 
     def meets(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets."""
@@ -240,8 +209,8 @@ def advise(
     Args:
         programs: one trace, or path of a file, per program; or one trace with several programs.
         gpu: the GPU: a `GPU`, its name or the path of its file, or a `Session`; None: the GPU of the recording.
-        objective: ``makespan`` (smallest), ``stp`` (largest) or ``antt`` (smallest). The default is makespan, with
-            targets stp, and with arrivals antt.
+        objective: ``makespan`` (smallest), ``stp`` (largest), ``antt`` (smallest) or ``throughput`` of the programs
+            without a target (largest). The default is makespan, with targets throughput, and with arrivals antt.
         targets: of programs, as ``decode=x1.2`` or ``decode=5ms``.
         recorded_on: the GPU of the recording, if the trace names one that does not ship.
         jobs: processes; None: one per core.
@@ -267,14 +236,14 @@ def advise(
             raise InputError(None, "--slo", problem, expected_one_of(names, target.program))
     if objective is not None and not (isinstance(objective, str) and objective in OBJECTIVES):
         raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
-    chosen: Objective = objective or ("stp" if wanted else "makespan")
+    chosen: Objective = objective or ("throughput" if wanted else "makespan")
     step("fitting kernels to their recording")
     alone = _alone_us(trace, session)
     if _with_arrivals(trace):
         for problem in _not_served(trace, alone):
             raise InputError(None, "--arrivals", problem, "fewer requests")
-        if objective == "stp":
-            problem = "stp is of programs that restart, which those with arrivals do not"
+        if objective in ("stp", "throughput"):
+            problem = f"{objective} is of programs that restart, which those with arrivals do not"
             raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
         chosen = objective or "antt"
     compared = settings(session.gpu, names) if ways is None else ways
@@ -282,11 +251,13 @@ def advise(
         raise InputError(None, "ways", f"is {quote(compared)}", "a list of gpusim.choose.settings.Setting")
     if not compared:
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
-    choices = list(_replayed(_choice, _Shared(trace, session, alone), compared, jobs, step))
+    unequal = _unequal(trace, alone) if chosen == "makespan" and not wanted else ""
+    free = _free(names, wanted)
+    choices = list(_replayed(_choice, _Shared(trace, session, alone, free, not unequal), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
     way = advice.best.setting
     costs = {} if way.mechanism == "in turn" else costs_us(trace, session, way)
-    return replace(advice, assumption=_assumption(advice, session, jobs, step), cost_us=costs)
+    return replace(advice, assumption=_assumption(advice, session, jobs, step), unequal=unequal, cost_us=costs)
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:
@@ -295,7 +266,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     spans, winners = [best.makespan_us], dict[Assumption, str]()
     ways = [choice.setting for choice in advice.choices if not choice.refuted]
     for assumption, other in session.extremes(advice.trace).items():
-        shared = _Shared(other, session, _alone_us(other, session))
+        shared = _Shared(other, session, _alone_us(other, session), advice.free)
         costs = list(_replayed(_cost, (shared, objective), ways, jobs, step))
         mine, least = costs[ways.index(best.setting)], min(costs)
         winners[assumption] = str(best.setting if _ties(mine, least) else ways[costs.index(least)])
@@ -303,6 +274,12 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     if not winners:
         return ""
     return warning(advice.trace, str(best.setting), (min(spans), max(spans)), winners)
+
+
+def _free(names: Sequence[str], targets: Sequence[Target]) -> tuple[str, ...]:
+    """The programs whose throughput counts: those without a target, or all if each has one."""
+    held = {target.program for target in targets}
+    return tuple(name for name in names if name not in held) or tuple(names)
 
 
 def _together(programs: Sequence[AnyTrace]) -> Trace:
@@ -332,6 +309,20 @@ def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, flo
         us[program_of[stream.name]] += fsum(kernels.model(*one).solo_us for one in launched)
     few = [name for name, whole_us in alone_us.items() if us[name] < FEW_KERNELS * whole_us]
     return few[0] if len(few) == 1 else ""
+
+
+def _unequal(trace: Trace, alone_us: Mapping[str, float]) -> str:
+    """Why programs do not restart, in words: too many kernels in one pass of the longest; empty: they do."""
+    if _with_arrivals(trace):
+        return ""
+    of = {stream.name: sum(len(operation.launches()) for operation in stream.operations) for stream in trace.streams}
+    launches = {program.name: sum(of[stream] for stream in program.streams) for program in trace.programs}
+    longest = max(alone_us, key=lambda name: alone_us[name])
+    passes = {name: alone_us[longest] / us if us > 0.0 else 1.0 for name, us in alone_us.items()}
+    if fsum(launches[name] * passes[name] for name in passes) <= MOST_RESTARTED:
+        return ""
+    shortest = max(passes, key=lambda name: passes[name])
+    return f"{longest} takes as long as {passes[shortest]:,.0f} passes of {shortest}"
 
 
 def _with_arrivals(trace: Trace) -> list[str]:
@@ -380,11 +371,15 @@ class _Shared:
         trace: the programs.
         session: where they are replayed.
         alone_us: isolated time of a pass of each, us.
+        free: the programs whose throughput counts.
+        restarts: whether programs without arrivals are replayed once more, restarting.
     """
 
     trace: Trace
     session: Session
     alone_us: Mapping[str, float]
+    free: tuple[str, ...]
+    restarts: bool = True
 
     @cached_property
     def seeds(self) -> list[Trace]:
@@ -406,7 +401,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
     band = error_band(once, trace, session.gpu, session.recorded_on)
-    shares: dict[str, Any] = dict.fromkeys(SHARING)
+    shares: dict[str, Any] = dict.fromkeys((*SHARING, "throughput"))
     makespan_us = once.makespan_us
     served = _Served()
     if _with_arrivals(trace):
@@ -417,14 +412,17 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
         makespan_us = served.makespan_us
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
-        shares |= sharing({name: alone / makespan_us for name, alone in alone_us.items()})
+        shares |= _shares(shared, {name: alone / makespan_us for name, alone in alone_us.items()})
         slowdown = {name: makespan_us / alone for name, alone in alone_us.items()}
         latency = dict.fromkeys(alone_us, makespan_us)
+    elif not shared.restarts:
+        slowdown = {run.program: run.slowdown for run in once.program_runs}
+        latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
     else:
         progress = dict.fromkeys(alone_us, 0.0)
         with suppress(Starved):
             progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
-            shares |= sharing(progress)
+            shares |= _shares(shared, progress)
         slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
         latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
     return Choice(
@@ -442,6 +440,11 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     )
 
 
+def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:
+    """STP, ANTT, fairness and throughput by the normalised progress of each program."""
+    return sharing(progress) | {"throughput": fsum(progress[name] for name in shared.free)}
+
+
 def _cost(shared: tuple[_Shared, Objective], way: Setting) -> float:
     """`Choice.cost` of a setting, without the replays that it does not need."""
     programs, objective = shared
@@ -451,8 +454,8 @@ def _cost(shared: tuple[_Shared, Objective], way: Setting) -> float:
     if objective == "makespan":
         return session.makespan_us(trace, way.policy)
     with suppress(Starved):
-        found = sharing(normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
-        return -found["stp"] if objective == "stp" else found["antt"]
+        found = _shares(programs, normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
+        return found["antt"] if objective == "antt" else -found[objective]
     return inf
 
 

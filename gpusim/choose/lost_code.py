@@ -21,8 +21,8 @@ def waited_for_code_us(
 ) -> list[float]:
     """Return how much longer each kernel took because its code had to come again, us, at most what sharing added.
 
-    The replay keeps no record of lost code. This follows the kernels in the order in which they came, as the engine
-    does, and compares the wait of each with and without its lost code, beside the same traffic of others.
+    The replay keeps no record of lost code. This function follows the kernels in the order in which they came, as the
+    engine does. It compares the wait of each with and without its lost code, beside the same traffic of others.
 
     Args:
         trace: what was replayed.

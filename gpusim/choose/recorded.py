@@ -1,8 +1,9 @@
 """A timeline as recorded: how much kernels that overlapped were slowed, from launches of their kind that did not.
 
 The time of a kernel isolated is the median of the recorded launches of its name, grid and block that ran beside no
-other kernel. Where there is none it is not known, and neither is the slowdown. The model says which resource two
-kernels contend for [D].
+other kernel. Where there is none it is not known, and neither is the slowdown. Nor is it of a kernel that exchanges
+data with other GPUs: its recorded durations include waiting for these. The model says which resource two kernels
+contend for [D].
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.edit import with_operations
 from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Operation
 
 CLOCK_US = 1.0  # overlaps of less are those of the clock
@@ -41,7 +43,8 @@ class Overlapped:
     """A kernel that ran beside others."""
 
     kernel: Recorded  # as recorded
-    isolated_us: float | None  # its kind's time beside nobody; None: no launch of its kind ran so
+    # its kind's time beside nobody; None: no launch of its kind ran so, or it waits for other GPUs
+    isolated_us: float | None
     overlap_us: float  # how long others ran meanwhile
     beside: tuple[str, ...]  # names of the others, the longest beside it first
     cause: str  # what it and the first of them contend for; empty: it was not slowed, or nothing that the model knows
@@ -62,6 +65,7 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     """
     ordered = sorted(kernels, key=lambda one: (one.start_us, one.took_us))
     models = _models(trace, session)
+    waiting = {_kind(launch) for launch in trace.launches() if launch.communicates}
     spans_us = [(one.start_us, one.start_us + one.took_us) for one in ordered]
     beside = [_beside(ordered, spans_us, at) for at in range(len(ordered))]
     alone = grouped((one for one, others in zip(ordered, beside, strict=True) if not others), lambda one: one.kind)
@@ -70,8 +74,9 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
         longest = max(others, key=lambda kind: others[kind])
         pair = models.get(one.kind), models.get(longest)
         names = tuple(dict.fromkeys(short_name(kind[0]) for kind in sorted(others, key=lambda kind: -others[kind])))
-        isolated = median(same.took_us for same in alone[one.kind]) if one.kind in alone else None
-        slowed = isolated is None or one.took_us >= LEAST_SLOWED * isolated
+        waits = one.kind in waiting
+        isolated = median(same.took_us for same in alone[one.kind]) if one.kind in alone and not waits else None
+        slowed = not waits and (isolated is None or one.took_us >= LEAST_SLOWED * isolated)
         cause = contended(session.gpu, pair[0], pair[1]) if slowed and pair[0] and pair[1] else ""
         found.append(Overlapped(one, isolated, min(one.took_us, sum(others.values())), names, cause))
     return found
@@ -85,7 +90,7 @@ def isolated(trace: Trace, found: Iterable[Overlapped]) -> Trace:
         if not isinstance(operation, Kernel):
             return operation
         launch = operation.kernel
-        us = known.get(((launch.name, launch.grid, launch.block), launch.duration_us))
+        us = known.get((_kind(launch), launch.duration_us))
         changed = {} if us is None else {"kernel": launch.model_copy(update={"duration_us": us})}
         return operation.model_copy(update=changed)
 
@@ -96,10 +101,13 @@ def _models(trace: Trace, session: Session) -> dict[Kind, KernelModel]:
     kernels, found = session.kernels(trace), dict[Kind, KernelModel]()
     for operation in trace.operations():
         for launch in operation.launches():
-            kind = launch.name, launch.grid, launch.block
-            if kind not in found:
-                found[kind] = kernels.model(launch, operation.id)
+            if _kind(launch) not in found:
+                found[_kind(launch)] = kernels.model(launch, operation.id)
     return found
+
+
+def _kind(launch: KernelLaunch) -> Kind:
+    return launch.name, launch.grid, launch.block
 
 
 def _beside(ordered: Sequence[Recorded], spans_us: Sequence[tuple[float, float]], at: int) -> dict[Kind, float]:

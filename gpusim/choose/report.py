@@ -17,11 +17,10 @@ from gpusim.common.tables import (
     counted,
     grouped,
     number,
-    numbers,
     picked,
     print_left_out,
     print_line,
-    print_table,
+    print_rows,
     shortened,
 )
 from gpusim.results.error_band import HowWrong, error_band
@@ -161,17 +160,17 @@ def print_selection(selection: Selection) -> None:
     for line in _summary(selection, result):
         print_line(line)
     print()
-    print_table(*_plan_table(selection, result))
+    _print_plan(selection, result)
     print_left_out(len(work.operations) - MOST_STEPS, "operations")
     pairs = together(selection, result)
     if pairs:
         print()
-        print_table(*_together_table(pairs[:MOST_PAIRS]))
+        _print_together(pairs[:MOST_PAIRS])
         print_left_out(len(pairs) - MOST_PAIRS, "pairs")
     print()
-    print_table(*_baseline_table(selection))
+    _print_baselines(selection)
     print()
-    print_table(*_frontier_table(selection))
+    _print_frontier(selection)
 
 
 def _choices(work: Work) -> str:
@@ -245,75 +244,69 @@ def _sharing(candidate: Candidate) -> str:
     return f"{len(plan.lanes)} streams, {way}"
 
 
-def _plan_table(selection: Selection, result: Result) -> tuple[list[Column], list[list[str]], str]:
+def _print_plan(selection: Selection, result: Result) -> None:
     times = {run.operation: run for run in result.operation_runs}
     longest = sorted(result.kernel_runs, key=lambda run: run.solo_us)
     bound_by = {run.operation: BOUND_TITLES.get(run.bound_by, run.bound_by) for run in longest}
-    rows = []
-    for step in as_steps(selection.work, selection.best.plan)[:MOST_STEPS]:
-        run, size = times[step["operation"]], step["workspace_bytes"]
-        rows.append(
-            [
-                shortened(step["operation"], NAME_WIDTH),
-                step["algorithm"] or "",
-                step["stream"],
-                "all" if step["sms"] is None else "{}–{}".format(*step["sms"]),
-                number(run.start_us),
-                number(run.end_us),
-                "" if step["algorithm"] is None else _size(size),
-                bound_by.get(run.operation, ""),
-                ", ".join(step["waits_for"]),
-            ]
-        )
-    columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break"), Column("stream"), Column("SMs")]
-    columns += [*numbers("start µs", "end", "workspace"), Column("bound by"), Column("waits for", narrow="break")]
-    return columns, rows, "The plan, in the order of launch"
-
-
-def _together_table(pairs: Sequence[Together]) -> tuple[list[Column], list[list[str]], str]:
-    rows = [
-        [*pair.operations, number(pair.overlap_us), _names(pair.complement), _names(pair.contend)] for pair in pairs
+    columns = [
+        (Column("operation", narrow="cut"), lambda step: shortened(step["operation"], NAME_WIDTH)),
+        (Column("algorithm", narrow="break"), lambda step: step["algorithm"] or ""),
+        (Column("stream"), lambda step: step["stream"]),
+        (Column("SMs"), lambda step: "all" if step["sms"] is None else "{}–{}".format(*step["sms"])),
+        (Column("start µs", right=True), lambda step: number(times[step["operation"]].start_us)),
+        (Column("end", right=True), lambda step: number(times[step["operation"]].end_us)),
+        (
+            Column("workspace", right=True),
+            lambda step: _size(step["workspace_bytes"]) if step["algorithm"] else "",
+        ),
+        (Column("bound by"), lambda step: bound_by.get(step["operation"], "")),
+        (Column("waits for", narrow="break"), lambda step: ", ".join(step["waits_for"])),
     ]
-    columns = [Column("operation", narrow="cut"), Column("beside", narrow="cut"), *numbers("for µs")]
-    columns += [Column("complement in", narrow="break"), Column("contend for", narrow="break")]
-    return columns, rows, "What ran together: one takes most of a resource, the other leaves it; or both want it"
+    steps = as_steps(selection.work, selection.best.plan)[:MOST_STEPS]
+    print_rows(steps, columns, "The plan, in the order of launch")
+
+
+def _print_together(pairs: Sequence[Together]) -> None:
+    columns = [
+        (Column("operation", narrow="cut"), lambda pair: pair.operations[0]),
+        (Column("beside", narrow="cut"), lambda pair: pair.operations[1]),
+        (Column("for µs", right=True), lambda pair: number(pair.overlap_us)),
+        (Column("complement in", narrow="break"), lambda pair: _names(pair.complement)),
+        (Column("contend for", narrow="break"), lambda pair: _names(pair.contend)),
+    ]
+    print_rows(pairs, columns, "What ran together: one takes most of a resource, the other leaves it; or both want it")
 
 
 def _names(resources: Sequence[str]) -> str:
     return ", ".join(NAMES.get(name, name) for name in resources) or "–"
 
 
-def _baseline_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
+def _print_baselines(selection: Selection) -> None:
     best = selection.best.expected_us
-    times = ("expected µs", "least", "most", "over this plan", "memory")
     named = [("this plan", selection.best), *selection.baselines]
     if selection.found is not selection.best:
         named.insert(1, ("best plan found", selection.found))
-    rows = [
-        [
-            name,
-            number(one.expected_us),
-            number(min(one.starts_us)),
-            number(max(one.starts_us)),
-            f"{speedup(one.expected_us, best):.3f}x",
-            _size(known_memory_bytes(selection, one)),
-            _sharing(one),
-        ]
-        for name, one in named
+    columns = [
+        (Column("plan"), lambda one: one[0]),
+        (Column("expected µs", right=True), lambda one: number(one[1].expected_us)),
+        (Column("least", right=True), lambda one: number(min(one[1].starts_us))),
+        (Column("most", right=True), lambda one: number(max(one[1].starts_us))),
+        (Column("over this plan", right=True), lambda one: f"{speedup(one[1].expected_us, best):.3f}x"),
+        (Column("memory", right=True), lambda one: _size(known_memory_bytes(selection, one[1]))),
+        (Column("sharing"), lambda one: _sharing(one[1])),
     ]
-    return (
-        [Column("plan"), *numbers(*times), Column("sharing")],
-        rows,
-        "Beside the baselines, under the same limit of memory",
-    )
+    print_rows(named, columns, "Beside the baselines, under the same limit of memory")
 
 
-def _frontier_table(selection: Selection) -> tuple[list[Column], list[list[str]], str]:
+def _print_frontier(selection: Selection) -> None:
     best = selection.best.expected_us
-    plans = [(known_memory_bytes(selection, one), one.expected_us, one) for one in selection.frontier]
-    rows = [[_size(size), number(us), f"{speedup(us, best):.3f}x", _sharing(one)] for size, us, one in plans]
-    columns = [*numbers("memory", "expected µs", "over this plan"), Column("sharing")]
-    return columns, rows, "Memory against time: no plan that was replayed beats these in both"
+    columns = [
+        (Column("memory", right=True), lambda one: _size(known_memory_bytes(selection, one))),
+        (Column("expected µs", right=True), lambda one: number(one.expected_us)),
+        (Column("over this plan", right=True), lambda one: f"{speedup(one.expected_us, best):.3f}x"),
+        (Column("sharing"), _sharing),
+    ]
+    print_rows(selection.frontier, columns, "Memory against time: no plan that was replayed beats these in both")
 
 
 def _size(size: int | None) -> str:

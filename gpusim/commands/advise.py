@@ -20,7 +20,7 @@ from gpusim.common.progress import named_steps
 from gpusim.common.tables import print_json, print_line
 from gpusim.results.style import save_figure
 
-OBJECTIVES = ("makespan", "stp", "antt")
+OBJECTIVES = ("makespan", "stp", "antt", "throughput")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective",
         choices=OBJECTIVES,
-        help="the least makespan of programs that run once (default); of programs that restart the "
-        "largest STP, the default with --slo, or the least ANTT, the default with --arrivals",
+        help="the least makespan of programs that run once (default); of programs that restart the largest STP, the "
+        "least ANTT, the default with --arrivals, or the largest throughput of those without a target, the default "
+        "with --slo",
     )
     parser.add_argument(
         "--slo",

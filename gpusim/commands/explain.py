@@ -21,6 +21,7 @@ from gpusim.common.tables import (
     print_json,
     print_left_out,
     print_line,
+    print_rows,
     print_table,
     short_name,
     told_apart,
@@ -122,9 +123,8 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     extra = fsum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
     if known:
-        print_line(
-            f"{len(known)} of them also ran by themselves; overlapping made these {number(extra)} µs longer together"
-        )
+        change = f"{number(abs(extra))} µs {'longer' if extra >= 0.0 else 'shorter'}"
+        print_line(f"{len(known)} of them also ran by themselves; overlapping made these {change} together")
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
     print()
@@ -152,7 +152,10 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     print_table(columns, rows, "Kernels that overlapped, as recorded")
     print_left_out(len(groups) - len(rows))
     if any(row[SLOWED] == UNKNOWN for row in rows):
-        print_line(f"{UNKNOWN}: the kernel never ran by itself, so its isolated time is unknown")
+        print_line(
+            f"{UNKNOWN}: the isolated time is unknown: the kernel never ran by itself, or it exchanges data with other "
+            "GPUs, and its times include waiting for these"
+        )
 
 
 def _print(found: Explanation) -> None:
@@ -195,18 +198,14 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
     from gpusim.choose.explain import in_shares
 
     shown = groups[:MOST_ROWS]
-    rows = [
-        (
-            name,
-            str(group.launches),
-            number(group.isolated_us),
-            number(group.took_us),
-            f"{group.slowdown:.2f}x",
-            in_shares(group.by_us, SHOWN_CAUSES),
-        )
-        for group, name in zip(shown, told_apart([group.name for group in shown], NAME_WIDTH), strict=True)
+    columns = [
+        (Column(title, narrow="cut"), lambda one: one[0]),
+        (Column("launches", right=True), lambda one: str(one[1].launches)),
+        (Column("isolated µs", right=True), lambda one: number(one[1].isolated_us)),
+        (Column("took µs", right=True), lambda one: number(one[1].took_us)),
+        (Column("slowed", right=True), lambda one: f"{one[1].slowdown:.2f}x"),
+        (Column("by", narrow="break"), lambda one: in_shares(one[1].by_us, SHOWN_CAUSES)),
     ]
-    columns = [Column(title, narrow="cut"), *numbers("launches", "isolated µs", "took µs", "slowed")]
-    columns += [Column("by", narrow="break")]
-    print_table(columns, rows, f"What overlapping cost, by {title}")
+    named = list(zip(told_apart([group.name for group in shown], NAME_WIDTH), shown, strict=True))
+    print_rows(named, columns, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import gpusim
 from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
-from gpusim.common.tables import Column, counted, number, numbers, print_json, print_line, print_table
+from gpusim.common.tables import Column, counted, number, numbers, print_json, print_line, print_rows, print_table
 
 if TYPE_CHECKING:
     from gpusim.training.networks.network import Network
@@ -124,20 +124,18 @@ def _print_strategies(
 ) -> None:
     from gpusim.training.paradl.oracle import Impossible, Projection, fastest
 
-    titles = ("groups x ranks", "computation µs", "communication µs", "iteration µs", "samples/s", "GiB")
     possible = sorted((each for each in found if isinstance(each, Projection)), key=lambda each: each.iteration_us)
-    rows = [
-        (
-            each.strategy,
-            f"{each.ranks // each.width}x{each.width}",
-            *(number(us, 0) for us in (each.computation_us, each.communication_us, each.iteration_us)),
-            number(1e6 * batch / each.iteration_us, 0),
-            number(each.memory_bytes / 2**30, 1),
-        )
-        for each in possible
+    columns = [
+        (Column("strategy"), lambda each: each.strategy),
+        (Column("groups x ranks", right=True), lambda each: f"{each.ranks // each.width}x{each.width}"),
+        (Column("computation µs", right=True), lambda each: number(each.computation_us, 0)),
+        (Column("communication µs", right=True), lambda each: number(each.communication_us, 0)),
+        (Column("iteration µs", right=True), lambda each: number(each.iteration_us, 0)),
+        (Column("samples/s", right=True), lambda each: number(1e6 * batch / each.iteration_us, 0)),
+        (Column("GiB", right=True), lambda each: number(each.memory_bytes / 2**30, 1)),
     ]
     title = f"{net.name} on {ranks} GPUs of {cluster.name} ({cluster.title}), {counted(batch, 'sample')} an iteration"
-    print_table([Column("strategy"), *numbers(*titles)], rows, title)
+    print_rows(possible, columns, title)
     for each in found:
         if isinstance(each, Impossible):
             print_line(f"not possible: {each}")

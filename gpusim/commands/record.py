@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Record what the arguments name."""
+    """Record a program, operations, a network or microbenchmarks."""
     if args.program and args.what is not None:
         raise InputError(None, "WHAT", f"{args.what} and a program are given", "one of the two")
     if args.what is None and not args.program:

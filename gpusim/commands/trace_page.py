@@ -9,7 +9,17 @@ from shutil import get_terminal_size
 from typing import Any
 
 from gpusim import occupancy
-from gpusim.common.tables import Column, grouped, number, numbers, picked, print_line, print_table, told_apart
+from gpusim.common.tables import (
+    Column,
+    grouped,
+    number,
+    numbers,
+    picked,
+    print_line,
+    print_rows,
+    print_table,
+    told_apart,
+)
 from gpusim.hardware.gpu import GPU
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, KernelLaunch
@@ -98,19 +108,15 @@ def print_trace(trace: Trace, gpu: GPU | None) -> None:
         print_line(f"  {line}")
     print()
     if trace.names_programs():
-        rows = [
-            (
-                program["name"],
-                str(len(program["streams"])),
-                str(program["launches"]),
-                number(program["kernels_us"]),
-                "mixed" if program["priority"] is None else str(program["priority"]),
-                str(program["requests"]),
-            )
-            for program in content["programs"]
+        columns = [
+            (Column("program", narrow="break"), lambda one: one["name"]),
+            (Column("streams", right=True), lambda one: str(len(one["streams"]))),
+            (Column("kernels", right=True), lambda one: str(one["launches"])),
+            (Column("kernels µs", right=True), lambda one: number(one["kernels_us"])),
+            (Column("priority", right=True), lambda one: "mixed" if one["priority"] is None else str(one["priority"])),
+            (Column("requests", right=True), lambda one: str(one["requests"])),
         ]
-        titles = ("streams", "kernels", "kernels µs", "priority", "requests")
-        print_table([Column("program", narrow="break"), *numbers(*titles)], rows)
+        print_rows(content["programs"], columns)
         print()
     _show_streams(trace, content["streams"])
     print()

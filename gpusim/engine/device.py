@@ -291,7 +291,9 @@ class Device:
             self._place()
 
     def _turn_wait_us(self, launch: Launch) -> float:
-        """Delay by the front end of a launch that may start."""
+        """Delay by the front end of a launch that may start; none in a CUDA graph."""
+        if launch.of_graph:
+            return 0.0
         gpu, own = self._gpu_of[launch.stream_index], _lane(launch)
         under_way = self._under_way[gpu]
         beside = len(under_way) - (own in under_way)

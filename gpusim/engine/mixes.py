@@ -80,7 +80,7 @@ class Mixes:
         return number
 
     def work_out(self, number: int) -> None:
-        """Have a mix's rates and loads worked out: most mixes that an SM passes through it never runs."""
+        """Compute the rates and loads of a mix that an SM runs: SMs pass through most mixes without running them."""
         mix = self.mixes[number]
         rates, self.dram[number], self.l2[number] = self.resolve(mix) if mix else ([], 0.0, 0.0)
         self.first_part[number] = self.parts

@@ -265,7 +265,7 @@ class Residents:
             work = launches.saved[slot].pop()
         else:
             work = launches.first_work(slot)
-            if launches.first_start[slot] < 0.0 or launches.first_start[slot] == self.now:
+            if launches.unfinished[slot] == launches.waiting[slot] + launches.next_block[slot]:  # none has ended
                 work += self.share_ramp(slot, sm)
         if self.count[sm] == 0:
             self.carveout[sm] = launches.wanted_carveout[slot]

@@ -65,6 +65,9 @@ class ModelConstants(Strict):
     launch_latency_us: TimeUs = _constant(
         1.7, "us", "part of a kernel's recorded duration in which none of its blocks runs, whatever the SMs"
     )
+    graph_latency_us: TimeUs = _constant(
+        0.9, "us", "the same of a kernel of a CUDA graph: from the end of a kernel to the first block of the next"
+    )
     event_overhead_us: TimeUs = _constant(
         1.5, "us", "what a measurement from event to event adds to a sequence of calls, however long"
     )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import get_args
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import path_of
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU, gpu_of
 from gpusim.io import FORMATS, Order, gpu_trace, kineto, ncu_profile, nsys, nvprof, ranks, source, xprof
 from gpusim.io.borrowing import Borrowed, borrow
@@ -342,18 +343,12 @@ def _match(wanted: list[tuple[int, Key]], given: list[Key]) -> dict[int, int]:
 
 def _in_order(wanted: list[tuple[int, Key]], given: list[tuple[int, Key]]) -> dict[int, int]:
     """Pair equal keys in order; where the timeline has a whole number of rounds of them, each round gets the same."""
-    by_key: dict[Key, list[int]] = defaultdict(list)
-    for m, key in given:
-        by_key[key].append(m)
-    runs: dict[Key, list[int]] = defaultdict(list)
-    for n, key in wanted:
-        runs[key].append(n)
+    counted = grouped(given, itemgetter(1))
     found: dict[int, int] = {}
-    for key, numbers in runs.items():
-        counted = by_key.get(key, [])
-        if counted and len(numbers) % len(counted) == 0:
-            counted = counted * (len(numbers) // len(counted))
-        found |= dict(zip(numbers, counted, strict=False))
+    for key, runs in grouped(wanted, itemgetter(1)).items():
+        launches = counted.get(key, [])
+        rounds = len(runs) // len(launches) if launches and len(runs) % len(launches) == 0 else 1
+        found |= {n: m for (n, _), (m, _) in zip(runs, launches * rounds, strict=False)}
     return found
 
 

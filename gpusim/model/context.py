@@ -12,8 +12,9 @@ from functools import lru_cache
 from math import fsum
 from typing import Any
 
-from gpusim.hardware.gpu import GPU
-from gpusim.model.memory import lost_share
+from gpusim.hardware.gpu import GPU, ModelConstants
+from gpusim.model.contention import SECTORS_OF_A_MISS
+from gpusim.model.memory import lost_to_others
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Kernel, Operation, Stream
@@ -29,7 +30,7 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     (`l2_kept_share`) takes as much of that away: from twice as much on nothing is left [D]. An operation takes as much
     longer as it took cold over warm, for the part of its tensors that is gone.
     """
-    trace = _with_gaps(trace, gpu.model.kernel_gap_us)
+    trace = _of_graphs(trace, gpu.model)
     gpus = {stream.gpu for stream in trace.streams}
     longer = {at: _longer_on([stream for stream in trace.streams if stream.gpu == at], gpu) for at in gpus}
     if not any(longer.values()):
@@ -37,31 +38,30 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
     return trace.model_copy(update={"streams": tuple(_in_context(one, longer[one.gpu]) for one in trace.streams)})
 
 
-def _with_gaps(trace: Trace, gap_us: float) -> Trace:
-    """Return a trace whose `Kernel` operations start a gap later, in streams of more than one operation or request.
+def _of_graphs(trace: Trace, constants: ModelConstants) -> Trace:
+    """Return a trace with its `Kernel` operations as in a CUDA graph, in streams of more than one operation or request.
 
-    Profilers count a kernel from its start; a call of a library is recorded with all that it takes.
+    Profilers count a kernel from its start, which is a gap after the end of that before it; a call of a library is
+    recorded with all that it takes. In a graph the next kernel starts sooner than in a stream.
     """
-    if gap_us == 0.0:
+    gap_us, sooner_us = constants.kernel_gap_us, constants.launch_latency_us - constants.graph_latency_us
+    if gap_us == 0.0 and sooner_us == 0.0:
         return trace
-    streams = tuple(_stream_with_gaps(stream, gap_us) for stream in trace.streams)
+    streams = tuple(_of_graph(stream, gap_us, sooner_us) for stream in trace.streams)
     same = all(new is old for new, old in zip(streams, trace.streams, strict=True))
     return trace if same else trace.model_copy(update={"streams": streams})
 
 
-def _stream_with_gaps(stream: Stream, gap_us: float) -> Stream:
+def _of_graph(stream: Stream, gap_us: float, sooner_us: float) -> Stream:
     if len(stream.operations) == 1 and stream.arrivals is None:
         return stream
     if not any(isinstance(op, Kernel) for op in stream.operations):
         return stream
-    return stream.model_copy(
-        update={
-            "operations": tuple(
-                op.model_copy(update={"kernel": _longer(op.kernel, 1.0, gap_us)}) if isinstance(op, Kernel) else op
-                for op in stream.operations
-            )
-        }
+    operations = tuple(
+        op.model_copy(update={"kernel": _longer(op.kernel, 1.0, gap_us, -sooner_us)}) if isinstance(op, Kernel) else op
+        for op in stream.operations
     )
+    return stream.model_copy(update={"operations": operations})
 
 
 def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionAlgorithm]:
@@ -70,9 +70,11 @@ def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionA
     told = [op.selected for op in operations if isinstance(op, Convolution) and op.selected.warm_us is not None]
     if not told or len(operations) == 1:
         return {}
-    lost = lost_share(fsum(map(_touched_bytes, told)) / gpu.kept_l2_bytes)
     different = {id(one): one for one in told}  # a network that repeats has few
-    return {key: _lengthened(one, gpu.model.switch_us, lost) for key, one in different.items()}
+    touched = {key: _touched_bytes(one) / gpu.kept_l2_bytes for key, one in different.items()}
+    total = fsum(touched[id(one)] for one in told)
+    lost = {key: lost_to_others(own, total - own) for key, own in touched.items()}
+    return {key: _lengthened(one, gpu.model.switch_us, lost[key]) for key, one in different.items()}
 
 
 def _in_context(stream: Stream, longer: Mapping[int, ConvolutionAlgorithm]) -> Stream:
@@ -98,17 +100,28 @@ def _after_others(op: Operation, longer: Mapping[int, ConvolutionAlgorithm]) -> 
     return op.model_copy(update={"selected": longer[id(op.selected)]})
 
 
-def _touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
-    """Bytes of the tensors, and of the workspace if one kernel writes it for the next [D]."""
+def _touched_bytes(algorithm: ConvolutionAlgorithm) -> float:
+    """Bytes of the tensors, and of the workspace if one kernel writes it for the next [D]; else what counters show."""
+    if algorithm.touched_bytes is None:
+        return fsum(map(_moved_bytes, algorithm.kernels))
     unused = algorithm.workspace_bytes if len(algorithm.kernels) == 1 else None
-    return max(0, (algorithm.touched_bytes or 0) - (unused or 0))
+    return max(0, algorithm.touched_bytes - (unused or 0))
+
+
+def _moved_bytes(kernel: KernelLaunch) -> float:
+    """Bytes that a kernel reads from DRAM with empty caches, as counters are recorded, and that it writes to L2."""
+    mix = kernel.mix
+    if mix is None:
+        return 0.0
+    return kernel.blocks * ((mix.dram_read_bytes or 0.0) + (mix.l2_write_bytes or 0.0) / SECTORS_OF_A_MISS)
 
 
 def _lengthened(selected: ConvolutionAlgorithm, switch_us: float, lost: float) -> ConvolutionAlgorithm:
     """An algorithm that loads its instructions first, and whose kernels wait for what L2 has lost, in proportion."""
     recorded = fsum(kernel.duration_us for kernel in selected.kernels)
     factor = 1.0 + lost * _missing_us(selected) / recorded
-    kernels = tuple(_longer(kernel, factor, 0.0 if at else switch_us) for at, kernel in enumerate(selected.kernels))
+    switches = (switch_us, *(0.0 for _ in selected.kernels[1:]))
+    kernels = tuple(_longer(one, factor, us, us) for one, us in zip(selected.kernels, switches, strict=True))
     return selected.model_copy(update={"kernels": kernels})
 
 
@@ -120,11 +133,14 @@ def _missing_us(algorithm: ConvolutionAlgorithm) -> float:
 
 
 @lru_cache(MOST_LENGTHENED)
-def _longer(kernel: KernelLaunch, factor: float, load_us: float) -> KernelLaunch:
-    """The same object for the same arguments: what is known of a kernel is found by it."""
+def _longer(kernel: KernelLaunch, factor: float, more_us: float, load_us: float) -> KernelLaunch:
+    """A kernel that takes a factor and ``more_us`` longer, and waits ``load_us`` longer for its first block.
+
+    The same object for the same arguments: what is known of a kernel is found by it.
+    """
 
     def longer(part: KernelLaunch | ScalingPoint) -> dict[str, float]:
-        return {"duration_us": part.duration_us * factor + load_us}
+        return {"duration_us": part.duration_us * factor + more_us}
 
     points = kernel.scaling and tuple(point.model_copy(update=longer(point)) for point in kernel.scaling)
     loading = (kernel.load_us or 0.0) + load_us

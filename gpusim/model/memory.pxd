@@ -1,11 +1,13 @@
 # C types for memory.py in the compiled core.
 @cython.locals(own_dram=cython.double, own_l2=cython.double, hits=cython.double, d=cython.double, t=cython.double,
-               inner=cython.double, most=cython.double, waited=cython.double, busy=cython.double)
+               inner=cython.double, most=cython.double, waited=cython.double, busy=cython.double, early=cython.double,
+               late=cython.double)
 cpdef double memory_slowdown(double dram, double l2, double[::1] own, double cycle=*, long long at=*) noexcept
 cdef double MISS_LATENCY, CODE_LATENCY, STREAM_QUEUE, MISS_QUEUE, HIT_QUEUE
 cpdef double lost_share(double touched) noexcept
-@cython.locals(share=cython.double, serial=cython.double, recorded=cython.double, touched=cython.double,
-               held=cython.double, gone=cython.double, misses=cython.double, squared=cython.double,
+@cython.locals(held=cython.double)
+cpdef double lost_to_others(double own, double others) noexcept
+@cython.locals(share=cython.double, serial=cython.double, recorded=cython.double, misses=cython.double, squared=cython.double,
                together=cython.double, missed=cython.double, before=cython.double, now=cython.double, longer=cython.double)
 cpdef double wait_slowdown(double dram, double l2, double own_dram, double[::1] wait, double code_lost=*,
                           long long at=*) noexcept

@@ -222,8 +222,8 @@ class Usage:
         """The used share of each of `USES`, for each SM and each bin of time.
 
         Registers, shared memory, threads (in warps), block slots and issue slots are those of the SM. For DRAM and L2
-        it is the SM's share of the bandwidth that the device sustains times the number of SMs, so that the mean over
-        the SMs is the device's.
+        it is the SM's share of the device's sustained bandwidth, times the number of SMs. The mean over the SMs is
+        then that of the device.
         """
         found: list[list[list[float]]] = (self.table * self.scale).swapaxes(0, 1).tolist()
         return found

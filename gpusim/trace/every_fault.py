@@ -31,11 +31,11 @@ def every_fault(path: str, first: InputError) -> Iterator[InputError]:
     source = Path(path)
     try:
         text = text_of(read_bytes(source), source)
-        require_content(text, source)
+        content = require_content(text, source)
     except InputError:
         yield first
         return
-    several = _faults(json.loads(text), source)
+    several = _faults(content, source)
     yield next(several, first)
     yield from several
 

@@ -15,12 +15,11 @@ from gpusim.common.files import path_of, read_bytes
 from gpusim.trace.fields import PartsRead, trace_error, tuples
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
-from gpusim.trace.text import MAX_KEYS, parse_json, refuse_repeated, text_of
+from gpusim.trace.text import MAX_KEYS, content_of, text_of
 
 SAMPLE = "sample:"  # before the name of a trace that ships with the package
 SAMPLES = ("googlenet_forward", "inception_3a", "pair_3a_3x3_precomp_5x5_fft_tiling")
 _OPERATIONS = kinds(Stream.model_fields["operations"])  # by their kind
-_AN_OBJECT: dict[str, Any] = {}  # stands for any
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
@@ -96,28 +95,16 @@ def _read(text: str) -> Trace:
     return Trace.model_validate(content)
 
 
-def require_content(text: str, source: Path | None) -> None:
-    """Refuse a text that is no JSON, has a key twice in an object (JSON readers drop one), or another version."""
-    outermost: dict[str, Any] = {}
-    repeated = False
-
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal outermost, repeated
-        if len(pairs) > MAX_KEYS:
-            raise InputError(source, "", f"has an object of {len(pairs)} keys", f"at most {MAX_KEYS}")
-        outermost = dict(pairs)
-        repeated |= len(outermost) < len(pairs)
-        return _AN_OBJECT
-
-    content = parse_json(text, source, look)
-    if repeated:
-        refuse_repeated(text, source)
-    if content is not _AN_OBJECT:
+def require_content(text: str, source: Path | None) -> dict[str, Any]:
+    """Return what the text of a trace holds; refuse what is no JSON of a version that is known."""
+    content = content_of(text, source)
+    if not isinstance(content, dict):
         raise InputError(source, "", f"is {show(content)}", "an object with version, name, device, …")
     known = " or ".join(map(str, FORMAT_VERSIONS))
-    if "version" not in outermost:
+    if "version" not in content:
         raise InputError(source, "version", "missing", f"{known}, a version of the trace format")
-    version = outermost["version"]
+    version = content["version"]
     if type(version) is not int or version not in FORMAT_VERSIONS:
         expected = f"{known}, the versions of the trace format that this gpusim reads"
         raise InputError(source, "version", f"is {show(version)}", expected)
+    return content

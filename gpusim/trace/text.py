@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gpusim.common.errors import InputError, place_in, show
 from gpusim.common.files import MAX_BYTES, decompressed
@@ -35,10 +34,21 @@ def text_of(data: bytes, source: Path | None) -> str:
         raise InputError(source, "", problem, "a trace in JSON, UTF-8 or gzip of it") from None
 
 
-def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    """Parse a JSON text. ``hook`` makes each object from its keys and values."""
+def content_of(text: str, source: Path | None) -> Any:
+    """Return what a JSON text holds; refuse a key that is given twice in an object, of which JSON readers drop one."""
+    repeated: list[tuple[dict[str, Any], str]] = []  # objects, the first to end first, and the key
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(pairs) > MAX_KEYS:
+            raise InputError(source, "", f"has an object of {len(pairs)} keys", f"at most {MAX_KEYS}")
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            repeated.append((found, key))
+        return found
+
     try:
-        return json.loads(text, object_pairs_hook=hook)
+        content = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
         expected = "a trace in JSON, which `gpusim import` makes of a profile"
@@ -49,22 +59,9 @@ def parse_json(text: str, source: Path | None, hook: Callable[[list[tuple[str, A
         raise InputError(source, "", "is nested too deeply", "a trace in JSON") from None
     except ValueError:
         raise InputError(source, "", "has a number with too many digits", "a trace in JSON") from None
-
-
-def refuse_repeated(text: str, source: Path | None) -> NoReturn:
-    """Name the first object to end that has a key twice, and where it is."""
-    repeated: list[tuple[dict[str, Any], str]] = []
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs) and not repeated:
-            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-            repeated.append((found, key))
-        return found
-
-    content = parse_json(text, source, unique)
-    owner, key = repeated[0]
-    raise InputError(source, _find(content, owner), f"key {show(key)} given twice", "each key once")
+    for owner, key in repeated:
+        raise InputError(source, _find(content, owner), f"key {show(key)} given twice", "each key once")
+    return content
 
 
 def _find(content: Any, wanted: Any) -> str:

@@ -112,7 +112,7 @@ def summarise(recording: Recording) -> dict[str, Table]:
 
 
 def _turn_us(turns: Table) -> float:
-    """Growth of the mean gap a stream more, us: least squares through the gap without others."""
+    """Growth of the mean gap per additional stream, us: least squares through the gap without others."""
     beside = np.array([row["streams"] for row in turns], np.float64) - 1.0
     gaps = np.array([row["gap_ns_mean"] for row in turns], np.float64)
     return float(beside @ (gaps - gaps[beside == 0].mean()) / (beside @ beside)) / 1000

@@ -1,0 +1,68 @@
+"""Targets of programs that share a GPU: a slowdown, or a time of a pass or request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpusim.common.errors import InputError, quote
+from gpusim.common.numbers import MICROSECONDS
+
+TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
+TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
+
+
+class Served(Protocol):
+    """What programs get under a setting."""
+
+    @property
+    def slowdown(self) -> Mapping[str, float]:
+        """Of each program, over itself alone on the whole GPU."""
+
+    @property
+    def latency_us(self) -> Mapping[str, float]:
+        """Of each program, the time of a pass, or the percentile of its requests."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Target of a program: a slowdown, or a time for one pass or request.
+
+    Attributes:
+        program: its name.
+        slowdown: most, over the program alone on the whole GPU; None: a time is given.
+        latency_us: most time of a pass; of a program with arrivals the 95th percentile of its requests.
+    """
+
+    program: str
+    slowdown: float | None = None
+    latency_us: float | None = None
+
+    def __str__(self) -> str:
+        """As `target_of` reads it."""
+        return f"{self.program}=" + (f"x{self.slowdown:g}" if self.slowdown is not None else f"{self.latency_us:g}us")
+
+    def over(self, choice: Served) -> float:
+        """By which factor a setting misses it; 1 or less: it is kept."""
+        if self.slowdown is not None:
+            return choice.slowdown[self.program] / self.slowdown
+        assert self.latency_us is not None
+        return choice.latency_us[self.program] / self.latency_us
+
+
+def target_of(text: str) -> Target:
+    """Read ``PROGRAM=x1.2`` or ``PROGRAM=5ms``.
+
+    Raises:
+        InputError: it is neither.
+    """
+    name, _, value = text.rpartition("=")
+    found = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)(us|ms|s)", value)
+    number = float(found[1] or found[2]) if found else 0.0
+    if not (name and found and number > 0.0):
+        raise InputError(None, "--slo", f"is {quote(text)}", TARGETS)
+    if found[1]:
+        return Target(name, slowdown=number)
+    return Target(name, latency_us=number * MICROSECONDS[found[3]])
