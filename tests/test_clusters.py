@@ -107,7 +107,9 @@ def test_clusters_fit_as_measured() -> None:
         ((15, 7), OUT_OF_REACH_BEFORE, 7, True),
         ((30, 4), OUT_OF_REACH_BEFORE, 4, True),
         ((39, 3), OUT_OF_REACH_BEFORE, 3, True),
-        ((3, 8), OUT_OF_REACH_BEFORE, 8, False),
+        ((4, 8), OUT_OF_REACH_BEFORE, 4, False),  # x comes first
+        ((4, 24), OUT_OF_REACH_BEFORE, 4, False),
+        ((4, 33), OUT_OF_REACH_BEFORE, 1, True),  # more than can be there at once
         ((16, 8), OUT_OF_REACH_BEFORE, 1, False),  # more than can be there at once
         ((33, 4), OUT_OF_REACH_BEFORE, 1, True),
         ((120, 1), OUT_OF_REACH_BEFORE, 4, True),
@@ -146,10 +148,10 @@ def test_of_several_gpus_each_has_gpcs_of_its_own(sms: int) -> None:
 
 
 def test_on_another_gpu_that_one_s_gpcs_count() -> None:
-    model = anchored(clustered(4, 3), GPU)
+    model = anchored(clustered(3, 4), GPU)
     larger = replace(tiny(40), name="larger", sms_per_gpc=(20, 20))
     assert (model.cluster_blocks, model.persistent) == (3, True)
-    assert transferred(model, clustered(4, 3), GPU, larger, "").cluster_blocks == 3
+    assert transferred(model, clustered(3, 4), GPU, larger, "").cluster_blocks == 3
     assert transferred(anchored(clustered(20), GPU), clustered(20), GPU, larger, "").cluster_blocks == 1
 
 
@@ -215,7 +217,7 @@ def test_a_persistent_kernel_shares_its_work_among_the_sms_it_gets() -> None:
 
     The first six blocks do 15 tiles each; the others find only their own first tile. As SM 0 is free, so are 6 and 7.
     """
-    found = spans(run_on(range(9), clustered(4, 3)), "k")
+    found = spans(run_on(range(9), clustered(3, 4)), "k")
     assert found[:4] == [(sm, 2, 1.0, 21.0) for sm in range(4)]
     assert found[4:] == [(4, 1, 1.0, 19.75), (5, 1, 1.0, 19.75), (6, 1, 19.75, 21.0), (7, 1, 19.75, 21.0)]
 
@@ -226,7 +228,7 @@ def test_one_without_clusters_has_all_its_sms() -> None:
 
 
 def test_where_no_cluster_fits_its_blocks_start_by_themselves() -> None:
-    assert spans(run_on((18, 19), clustered(4, 3)), "k") == [(18, 6, 1.0, 61.0), (19, 6, 1.0, 61.0)]
+    assert spans(run_on((18, 19), clustered(3, 4)), "k") == [(18, 6, 1.0, 61.0), (19, 6, 1.0, 61.0)]
 
 
 def test_blocks_that_start_late_take_what_is_left() -> None:
@@ -263,6 +265,6 @@ def test_clusters_are_as_recorded() -> None:
 
 
 def test_alone_it_takes_what_was_recorded() -> None:
-    operation = kernel("k", 1, 11.0).model_copy(update={"kernel": clustered(4, 3)})
+    operation = kernel("k", 1, 11.0).model_copy(update={"kernel": clustered(3, 4)})
     found = spans(played("leftover", stream("a", operation), gpu=GPU), "k")
     assert found == [(sm, 1, 1.0, 11.0) for sm in (*range(6), *range(8, 14))]

@@ -51,6 +51,7 @@ from gpusim.model.memory import (
     memory_slowdown,
     memory_that_binds,
     miss_queue,
+    read_ahead,
 )
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
@@ -88,7 +89,7 @@ def saturating(draw: st.DrawFn) -> WarpDemand:
 
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
-loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2), st.just(0.0), rounded(0, 2))
+loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2), st.just(0.0), rounded(0, 2), rounded(0, 1))
 
 
 def shaped(launch: KernelLaunch, gpu: GPU) -> KernelModel:
@@ -272,6 +273,27 @@ def test_memory_has_no_more_of_a_recorded_time_than_the_sm_leaves(dram: float, l
     assert own.dram * free <= min(dram, MOST_BUSY) + 1e-12 and own.l2 * free <= min(l2, MOST_BUSY) + 1e-12
     if free > 0.021:
         assert memory_slowdown(own.dram, own.l2, own) * free == pytest.approx(1.0, rel=1e-6)
+
+
+@given(dram=rounded(0.3, 0.98), early=rounded(0, 0.9))
+def test_who_reads_ahead_waited_as_long_in_the_recording(dram: float, early: float) -> None:
+    """The shape of the queue changes, and not the recorded time; DRAM sustains at least 0.8 of streams."""
+    free = memory_free_share(dram, 0.0)
+    load, l2, felt = read_ahead(dram / free, 0.0, free, early)
+    assert l2 == 0.0 and felt in (early, 1.0)
+    assert dram / free * (1.0 - 1e-9) <= load <= dram / free / 0.8
+    own = MemoryLoad(load, 0.0, early=felt)
+    assert memory_slowdown(load, 0.0, own) * free == pytest.approx(1.0, rel=1e-6)
+    assert memory_slowdown(load / 4.0, 0.0, own) <= memory_slowdown(
+        dram / free / 4.0, 0.0, MemoryLoad(dram / free, 0.0)
+    ) * (1.0 + 1e-6)
+
+
+def test_reading_ahead_by_hand() -> None:
+    assert read_ahead(2.0, 0.5, 0.4, 1.0) == (2.0, 0.5, 1.0)  # nothing is read ahead
+    assert read_ahead(0.5, 0.0, 0.5, 0.0) == (0.5, 0.0, 1.0)  # a DRAM that would sustain less than 0.8 was not full
+    dram, l2, felt = read_ahead(2.2, 0.0, 0.4, 0.0)
+    assert (dram, l2, felt) == (pytest.approx((2.5**8 - 1.0) ** 0.125), 0.0, 0.0)
 
 
 def test_what_memory_leaves_is_as_counted_where_the_sm_leaves_more() -> None:
@@ -518,6 +540,8 @@ def test_demand_on_another_gpu() -> None:
         (0.5, 0.0, MemoryLoad(2.0, 0.0), 1.25**4),  # load x load: no more is there
         (0.0, 2.0, MemoryLoad(0.0, 0.5), 2.0),
         (0.0, 0.5, MemoryLoad(0.0, 2.0), 1.0 + 0.25**4),
+        (2.0, 0.0, MemoryLoad(0.5, 0.0, early=0.0), 2.0),  # felt when it is full, as L2 is
+        (2.0, 0.0, MemoryLoad(0.5, 0.0, early=0.5), 1.5**4 + 1.0 - 0.5**4),
     ],
 )
 def test_memory_slowdown_by_hand(dram: float, l2: float, own: MemoryLoad, eighth_power: float) -> None:

@@ -37,7 +37,7 @@ SAID = [  # words of the page with the numbers of the code
     f"L2 counts {contention.SECTORS_OF_A_MISS:g} sectors",
     f"V = min(θ' × {memory.HIT_QUEUE:g} λ'/(1 + {memory.HIT_QUEUE:g} λ')",
     f"ρ and λ are limited to {memory.MOST_BUSY:g}",
-    f"the smaller of λ/{memory.LEAST_L2_SHARE:g} ",
+    f"the smaller of λ/{memory.LEAST_SHARE:g} ",
     f"({memory.HALVINGS} bisections)",
     f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} (μ₀ J({memory.STREAM_QUEUE:g}) + (μ-μ₀) "
     f"J({memory.MISS_QUEUE:g}))",

@@ -43,6 +43,7 @@ from gpusim.model.memory import (
     lost_share,
     memory_slowdown,
     miss_queue,
+    read_ahead,
 )
 from gpusim.model.occupancy import Footprint, most_resident, waves
 from gpusim.trace.kernels import KernelLaunch, Mix
@@ -246,7 +247,7 @@ def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     If the recording does not tell, clusters of more than two blocks are guessed [D]. Such a kernel has one block per SM
     and more shared memory than a block could have before clusters existed. Its grid is one of two kinds:
 
-    * 3 to 8 blocks in y, which form one cluster, and no more clusters than the GPU holds at once. On an H200 the
+    * 3 to 8 blocks in x or y, which form one cluster, and no more clusters than the GPU holds at once. On an H200 the
       largest such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3.
     * One dimension, with as many blocks as clusters of the largest size can have (120 on an H200). The smallest
       cluster size that allows this number is used.
@@ -255,8 +256,9 @@ def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
         return prod(launch.mix.cluster)
     if blocks_per_sm > 1 or launch.shared_memory_per_block_bytes <= MOST_BEFORE_CLUSTERS:
         return 1
-    if launch.grid[1] in CLUSTERS:
-        return launch.grid[1] if launch.blocks <= _cluster_sms(launch.grid[1], gpu) else 1
+    for blocks in launch.grid[:2]:
+        if blocks in CLUSTERS:
+            return blocks if launch.blocks <= _cluster_sms(blocks, gpu) else 1
     most = _cluster_sms(CLUSTERS[-1], gpu)
     if launch.grid != (most, 1, 1) or not gpu.sms_per_gpc:
         return 1
@@ -351,7 +353,8 @@ def _memory(
 
     They were busy while blocks worked: not before the first came, nor while these waited for instructions [D]. The
     share of waits for hits in L2 that reading ahead does not hide is ``hits_exposed``. Nothing covers the start and the
-    end of a block that is alone on its SM, nor of blocks in one wave, which start and end together [D].
+    end of a block that is alone on its SM, nor of blocks in one wave, which start and end together [D]. Reading ahead
+    does not hide longer reads there.
     """
     dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
@@ -363,13 +366,14 @@ def _memory(
     turns = min(1.0, turns)
     least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
+    dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
     for_hits = hit_wait_share(launch.mix)
     waited, hits = hit_queue(hits_exposed * for_hits, l2, max(0.0, 1.0 - turns / free))
     free *= 1.0 - waited
     for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
     missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses), free * (1.0 - missed)
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses, early), free * (1.0 - missed)
 
 
 def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:

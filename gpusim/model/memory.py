@@ -4,8 +4,9 @@ This file holds each formula once. The fit, the views of policies and the plain 
 the compiled core (`gpusim.engine.compiled`), for which ``memory.pxd`` holds the types.
 
 A memory system at load rho lengthens a kernel's time by (1 + rho^e)^(1/e). The exponent e is 2 for DRAM, whose queues
-are felt early, and 8 for L2, which is felt when it is full [D]. Exponents are powers of two, so only multiplications
-and square roots occur, and the result is the same to the bit on every machine.
+are felt early, and 8 for L2, which is felt when it is full [D]. A kernel that reads ahead also feels DRAM when it is
+full (experiments/h100_microbench, ring.csv). Exponents are powers of two, so only multiplications and square roots
+occur, and the result is the same to the bit on every machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken as this busy
-LEAST_L2_SHARE = 0.8  # of what L2 sustains of streams, that it sustains of accesses that fill its queues, at least [D]
+LEAST_SHARE = 0.8  # of what L2 and DRAM sustain of streams, that they sustain of other accesses, at least [D]
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
 CODE_LATENCY = 4.0  # of code that caches have lost, over that as recorded [D] (experiments/neighbours, code.csv)
@@ -34,6 +35,8 @@ class MemoryLoad(NamedTuple):
     hits: float = 0.0
     # the same of what DRAM serves, for the square of DRAM's load, beyond what saturation of DRAM lengthens
     misses: float = 0.0
+    # share of DRAM's load that it feels before DRAM is full: what it does not hide by reading ahead
+    early: float = 1.0
 
 
 class MemoryWait(NamedTuple):
@@ -109,13 +112,15 @@ def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float =
     hits = own[at + 2]
     d = dram * (own_dram if own_dram < dram else dram)
     t = l2 * (own_l2 if own_l2 < l2 else l2)
-    inner = (cycle * cycle + d) * (cycle * cycle + d)
+    early = own[at + 4]
+    inner = (cycle * cycle + early * d) * (cycle * cycle + early * d)
+    late = (1.0 - early * early * early * early) * d * d * d * d
     most = own_l2 if own_l2 < 1.0 else 1.0
     waited = 1.0 + hits * (l2 if l2 < most else most)
     busy = own_dram if own_dram < dram else dram
     busy = busy if busy < 1.0 else 1.0
     waited *= 1.0 + own[at + 3] * busy * busy
-    return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + t * t * t * t)))
+    return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + late + t * t * t * t)))
 
 
 def memory_that_binds(whole: float, largest: float, dram: float, l2: float, own: Sequence[float], at: int = 0) -> int:
@@ -166,13 +171,13 @@ def loads_beside(
             cannot have waited that long: it hides their latency, and both count less, by one factor [D].
         full_share: share of the recorded time that it waited while the queue to L2 was full. L2 then served all that it
             could, though its counters, which are relative to streams, may say less: it counts as busy enough to keep
-            the kernel waiting so long, where it sustains `LEAST_L2_SHARE` of streams or more. Else the SM's own path
+            the kernel waiting so long, where it sustains `LEAST_SHARE` of streams or more. Else the SM's own path
             filled the queue [D].
 
     Returns:
         Loads of DRAM and L2 when neither lengthens anything, and the share of the time that is left then.
     """
-    full = min(l2_busy / LEAST_L2_SHARE, l2_busy_at(full_share))
+    full = min(l2_busy / LEAST_SHARE, l2_busy_at(full_share))
     dram, l2 = min(dram_busy, MOST_BUSY), max(min(l2_busy, MOST_BUSY), full)
     felt, free = 1.0, memory_free_share(dram, l2)
     if free < least_free:
@@ -186,6 +191,33 @@ def loads_beside(
         felt = low
         free = memory_free_share(felt * dram, felt * l2)
     return felt * dram / free, felt * l2 / free, free
+
+
+def read_ahead(dram: float, l2: float, free: float, early: float) -> tuple[float, float, float]:
+    """Loads of a kernel that reads ahead, and the share of DRAM's load that it feels early.
+
+    It hides that reads take longer until DRAM is full. So DRAM was full in the recording, though its counters, which
+    are relative to streams, may say less: both loads count more by one factor, with which they lengthen its time as
+    before. Where DRAM would sustain less than `LEAST_SHARE` of streams, it was not full, and all stays [D].
+
+    Args:
+        dram: its load of DRAM, felt early.
+        l2: its load of L2.
+        free: share of its recorded time that is left when neither lengthens it.
+        early: `MemoryLoad.early`, where DRAM was full.
+    """
+
+    def lengthens(more: float) -> float:
+        load = MemoryLoad(more * dram, more * l2, early=early)
+        return memory_slowdown(load.dram, load.l2, load)
+
+    low, high = 0.0, 1.0 / LEAST_SHARE
+    if early >= 1.0 or lengthens(high) * free < 1.0:
+        return dram, l2, 1.0
+    for _ in range(HALVINGS):
+        more = (low + high) / 2.0
+        low, high = (low, more) if lengthens(more) * free > 1.0 else (more, high)
+    return low * dram, low * l2, early
 
 
 def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
