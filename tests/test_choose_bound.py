@@ -62,6 +62,22 @@ def test_the_least_of_a_kernel_is_the_work_of_its_blocks_and_that_of_the_busiest
     assert least.busy_us == pytest.approx((work * 8.0 * 0.1 * 3.0 / 4, work * 0.5, work * 0.25))
 
 
+def test_the_youngest_block_of_an_sm_takes_longest() -> None:
+    """Two blocks an SM: the older has 5/8 of its progress and ends first; then the younger has 2/5 of its work left."""
+    model = bounded(blocks_per_sm=2, age_preference=0.4)
+    one, two = (mix_times([(model.demand, count)])[0] for count in (1, 2))
+    assert least_of_kernel(model, undisturbed=True).alone_us == pytest.approx(1.0 + 3.0 * (0.8 * two + 0.4 * one))
+    assert least_of_kernel(model).alone_us == pytest.approx(1.0 + 3.0 * two)  # evicted, blocks may share it evenly
+
+
+def test_few_blocks_left_wait_less_for_memory() -> None:
+    """Of 6 tiles on 4 SMs two come last: with half the load, DRAM slows them less than the first four."""
+    model = bounded(blocks=4, tiles=6, load=MemoryLoad(0.25, 0.0), row=4)
+    full, half = (model.slowdown(dram, 0.0, 1.0, 1.0) for dram in (1.0, 0.5))
+    us = least_of_kernel(model, undisturbed=True).alone_us - 1.0
+    assert max(1.5 * full, 2.0) * 2.0 < us <= 2.0 * (full + half) * (1.0 + 1e-9)
+
+
 @examples(100)
 @given(st.integers(41, 400), st.integers(0, 2**31 - 1), st.floats(0.0, 0.6), st.data())
 def test_blocks_that_count_as_mean_ones_leave_the_least_work(

@@ -889,3 +889,14 @@ def test_a_picture_names_the_file_whose_kernels_do_not_fit(tmp_path: Path, capsy
     path.write_text(json.dumps(content | {"device": "mygpu"}))
     assert cli.main(["plot", "gantt", str(path), "-o", str(tmp_path / "p.png")]) == 2
     assert str(path) in capsys.readouterr().err
+
+
+def test_the_list_of_policies_marks_shadows(capsys: Capture) -> None:
+    """They take only an idea from a paper: docs/policies.md says the same of each."""
+    assert cli.main(["policies"]) == 0
+    said = capsys.readouterr().out
+    marked = {line.split()[0] for line in said.splitlines() if line.startswith("  ") and line.split()[1] == "*"}
+    page = (Path(__file__).parents[1] / "docs" / "policies.md").read_text(encoding="utf-8")
+    sections = {part.split("`")[1]: part for part in page.split("\n### ")[1:] if "`" in part}
+    assert marked == {name for name, part in sections.items() if "This is a **shadow**" in part}
+    assert "\n* a shadow: " in said and "…" not in said

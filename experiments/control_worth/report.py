@@ -401,7 +401,16 @@ def _draw(rows: Sequence[Row], axes: Axes) -> None:
     for n, level in enumerate(MEASURED_LEVELS):
         mine = [row for row in rows if row.level == level]
         x, y = [row.predicted_gain for row in mine], [row.measured_gain for row in mine]
-        axes.scatter(x, y, s=10, color=COLOURS[n], marker=MARKERS[n], alpha=0.75, label=level, linewidths=0)
+        axes.scatter(
+            x,
+            y,
+            s=10,
+            color=COLOURS[n],
+            marker=MARKERS[n],
+            alpha=0.75,
+            label=LEVELS[level].split(" (")[0],
+            linewidths=0,
+        )
     ends = [-55.0, 35.0]
     axes.plot(ends, ends, color=GREY, linewidth=0.8, linestyle="--", label="as predicted")
     axes.set_xlabel("Predicted gain over plain streams (%)")

@@ -26,7 +26,7 @@ from gpusim.session import Session
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Stream
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Kernel, Operation, Stream
 
 MOST_OPERATIONS = 2_000  # of a trace whose bound is computed: the time grows with their square
 PARTS = ("critical path", "streams", "DRAM", "L2", "mixes on the SMs")
@@ -83,7 +83,7 @@ class Bounds:
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
                 us = occupied.duration_us
-                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,))
+                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,), (us,), (0.0,))
         return self._known[key]
 
     def _least_of(self, id: str, launches: Sequence[KernelLaunch]) -> Least:
@@ -107,6 +107,8 @@ class Bounds:
     def _played(self, id: str, algorithm: str, others: tuple[int, int] | None) -> list[Sequence[KernelLaunch]]:
         """The launches of an operation as they are replayed after others that touch the least, and the most."""
         op = self.work.operations[id]
+        if isinstance(op, Kernel) and self.planned:  # alone in its stream, and as in a CUDA graph
+            return [op.launches(), _in_a_graph(self.work.trace, op, self.session.gpu).launches()]
         if others is None or not isinstance(op, Convolution):
             return [self.launches(id, algorithm)]
         chosen, gpu = self.work.algorithms[id][algorithm], self.session.gpu
@@ -153,7 +155,7 @@ class Bounds:
         found = [Bound(chain_us, PARTS[0])]
         if self.planned:
             choices = {id: [least[id, name] for name in names[id]] for id in graph.ids}
-            found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us), PARTS[1]))
+            found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us, self.session.gpu.sm_count), PARTS[1]))
         for r in (1, 2):
             busy = (min(least[id, name].busy_us[r] for name in names[id]) for id in graph.ids)
             found.append(Bound(idle + fsum(busy), PARTS[1 + r]))
@@ -210,11 +212,18 @@ def _beside(trace: Trace, op: Convolution, touched: int) -> Trace:
     return trace.model_copy(update={"streams": (stream,)})
 
 
+def _in_a_graph(trace: Trace, op: Kernel, gpu: GPU) -> Operation:
+    """A kernel as it is replayed in a stream with another one."""
+    operations = (op, op.model_copy(update={"id": f"beside {op.id}"}))
+    stream = Stream.model_construct(name="s0", priority=0, operations=operations, arrivals=None)
+    return in_context(trace.model_copy(update={"streams": (stream,)}), gpu).streams[0].operations[0]
+
+
 def _sure_turn_us(work: Work, gpu: GPU) -> float:
     """What kernels wait for each other stream, us; 0 where that is not sure.
 
-    A stream that does work of the host does not count, and of kernels that end together the first does not wait for
-    the others: so do kernels without jitter, and equal ones.
+    A stream that does work of the host does not count, and kernels of a CUDA graph do not wait. Of kernels that end
+    together the first does not wait for the others: so do kernels without jitter, and equal ones.
     """
     launched = [
         dict.fromkeys(launch for one in work.algorithms[id].values() for launch in one.kernels)
@@ -223,7 +232,7 @@ def _sure_turn_us(work: Work, gpu: GPU) -> float:
         for id, op in work.operations.items()
     ]
     every = [launch for launches in launched for launch in launches]
-    unsure = any(op.host_waits for op in work.operations.values()) or not all(launched)
+    unsure = any(op.host_waits or isinstance(op, Kernel) for op in work.operations.values()) or not all(launched)
     return 0.0 if unsure or gpu.model.block_jitter == 0.0 or len(set(every)) < len(every) else gpu.model.stream_turn_us
 
 

@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations, product
 from math import fsum, inf
 
+import numpy as np
+import numpy.typing as npt
+
 from gpusim.choose.graph import Graph
 from gpusim.choose.least import Least
 from gpusim.common.errors import InputError
@@ -22,28 +25,87 @@ from gpusim.model.front_end import CHANNELS, turn_wait_us
 
 MOST_LANED = 6  # operations whose streams are all looked at
 ITERATIONS = 6  # in which the ends of streams settle
+HALVINGS = 20  # of an interval that holds a makespan
+Reals = npt.NDArray[np.float64]
 Lanes = Sequence[Sequence[str]]
 Choices = Mapping[str, Sequence[Least]]  # what each operation takes by each algorithm
 
 
-def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float) -> float:
+def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int) -> float:
     """The least of `least_in_lanes` over all streams, with SMs of their own or not; 0 for over `MOST_LANED` operations.
 
     Args:
         graph: the operations.
         choices: of each operation.
         turn_us: `stream_turn_us` of the GPU.
+        sms: of the GPU.
     """
     if len(graph.ids) > MOST_LANED:
         return 0.0
     least = {id: min(fsum(one.steps_us) for one in choices[id]) for id in graph.ids}
+    split = _Split(graph, choices, least, sms)
     least_us = sum(least.values())  # in one stream
     for parts in _partitions(graph.ids):
         if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
             for lanes in _in_any_order(graph, parts):
-                each = (least_in_lanes(graph, lanes, choices, turn_us, own, least_us) for own in (False, True))
-                least_us = min(least_us, *each)
+                least_us = min(least_us, least_in_lanes(graph, lanes, choices, turn_us, False, least_us))
+                split_us = split.least_us(lanes, least_us)
+                if split_us < least_us:
+                    own_us = least_in_lanes(graph, lanes, choices, turn_us, True, least_us)
+                    least_us = min(least_us, max(own_us, split_us))
     return least_us
+
+
+class _Split:
+    """Least makespans of streams that divide the SMs; ``least``: of each operation on all of them."""
+
+    def __init__(self, graph: Graph, choices: Choices, least: Mapping[str, float], sms: int) -> None:
+        self.on_sms = {id: np.min([_on_sms(one, sms) for one in choices[id]], axis=0) for id in graph.ids}
+        self.heads: dict[str, float] = {}  # what each operation waits for, at least
+        for id, waits in graph.before.items():
+            self.heads[id] = max((self.heads[other] + least[other] for other in waits), default=0.0)
+        self.tails: dict[str, float] = {}  # what comes after it
+        for id in reversed(graph.ids):
+            self.tails[id] = max((self.tails[other] + least[other] for other in graph.after[id]), default=0.0)
+        self.known: dict[tuple[str, ...], Reals] = {}
+
+    def least_us(self, lanes: Lanes, enough_us: float) -> float:
+        """The least makespan of some streams, whatever SMs each has; no higher bound than `enough_us` is sought."""
+        times: Reals = np.array([self._of_lane(tuple(lane)) for lane in lanes])
+        sms = int(times.shape[1])
+
+        def too_few(us: float) -> bool:  # SMs for streams that end by then
+            late = int(np.count_nonzero(times > us))
+            return late + len(times) > sms
+
+        low, high = 0.0, enough_us
+        if too_few(enough_us):
+            return enough_us
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2.0
+            if too_few(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _of_lane(self, lane: tuple[str, ...]) -> Reals:
+        """The least makespan for a stream on 1, 2, … SMs: what it waits for, some of it, and what waits for that."""
+        if lane not in self.known:
+            ends = [np.zeros(1)]
+            for n, id in enumerate(lane):
+                start = np.maximum(ends[-1], self.heads[id]) if n else self.heads[id]
+                ends.append(start + self.on_sms[id])
+            self.known[lane] = np.max([end + self.tails[id] for end, id in zip(ends[1:], lane, strict=True)], axis=0)
+        return self.known[lane]
+
+
+def _on_sms(one: Least, sms: int) -> Reals:
+    """Least time of an operation that has 1, 2, … of some SMs to itself."""
+    us = np.zeros(sms)
+    for step, wait, spread in zip(one.steps_us, one.waits_us, one.spread_us, strict=True):
+        us += np.maximum(step, wait + spread * sms / np.arange(1, sms + 1))
+    return us
 
 
 def least_in_lanes(

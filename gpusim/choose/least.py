@@ -2,10 +2,12 @@
 
 Everything here holds in the model's own replays, whatever runs beside a kernel and however its blocks are placed:
 
-* An isolated kernel whose blocks are resident as evenly as they fit makes the most progress that it ever can. Other
-  kernels only slow it. So it takes at least its launch latency and its blocks' work at that pace.
-* A tile is the work of one block at a time. So some block and some SM run at least their share of the tiles, rounded
-  up, and no block and no SM is faster than the fastest number of blocks of the kernel makes it.
+* Other kernels only slow a kernel. How fast its blocks progress so has an upper limit, by how many of them an SM holds,
+  and by what they all load L2 and DRAM themselves. A kernel takes at least its launch latency and the least time in
+  which states of the GPU do its work (`_Pace`).
+* Some SM runs at least the mean number of blocks of all SMs. The block that starts there last is the youngest until it
+  ends. Before it started, one of the places on the SM had run its share of the other blocks.
+* A tile is the work of one block at a time. So some block runs at least its share of the tiles, rounded up.
 * What the blocks on an SM use of its issue slots, of a pipe and of the L1 path never exceeds what these sustain
   (`gpusim.model.mixing.progress`). Kernels that different resources bind may run side by side at full speed.
 * Nothing moves more than DRAM and L2 sustain.
@@ -14,22 +16,29 @@ Everything here holds in the model's own replays, whatever runs beside a kernel 
 
 The jitter of blocks follows from the kernel's seed, so the work of a launch is known. Only where a replay may jump over
 waves (`gpusim.engine.skipping`) it counts some blocks as mean ones. A bound then takes those that give the least work.
+A jump lasts for a wave at least, and begins with more than `JUMPED` blocks waiting for each resident one. So it passes
+a wave of few blocks, and all others take what they take with any number of them resident.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import fsum, sqrt
+from math import fsum, inf, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.choose.simplex import maximum
+from gpusim.model.clock import power_cycle
 from gpusim.model.contention import age_shares, mix_times
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import KernelLaunch, launch_waits
 
 JUMPED = 40  # least blocks in a row that a replay counts as mean ones (`SKIPPED_WAVES` of `gpusim.engine.skipping`)
+# lower ends of the ranges of throughput, over the highest
+RANGES = (0.0, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995)
 PRIME = 2**31 - 1  # of the jitter (`gpusim.engine.launches`)
 Reals = npt.NDArray[np.float64]
 
@@ -43,6 +52,10 @@ class Least:
     idle_us: float = field(default=0.0, compare=False)  # least time before its first block runs
     # least time of each kernel, where they run one after the other; else of the whole
     steps_us: tuple[float, ...] = field(default=(), compare=False)
+    # of each, the least time before its blocks, and for which they keep all SMs busy if they share none with other
+    # kernels: on fewer SMs longer, in proportion; 0 for blocks that no stream confines to its SMs
+    waits_us: tuple[float, ...] = field(default=(), compare=False)
+    spread_us: tuple[float, ...] = field(default=(), compare=False)
 
 
 def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
@@ -56,9 +69,10 @@ def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     work = least_work(model, works)
     warps_us = work * model.demand.warps_per_scheduler * model.unit_us / model.sm_count
     first_us = _first_us(model, works) if undisturbed else 0.0
-    us = model.latency_us + max(work * model.most_share_us, _busiest_us(model, works), first_us)
+    pace = _Pace(model)
+    us = model.latency_us + max(_blocks_us(model, works, work, pace, undisturbed=undisturbed), first_us)
     busy_us = (warps_us * max(model.demand.demands), work * model.dram_share_us, work * model.l2_share_us)
-    return Least(us, busy_us, model.latency_us, (us,))
+    return Least(us, busy_us, model.latency_us, (us,), (model.latency_us,), (pace.spread_us(work),))
 
 
 def tile_works(model: KernelModel) -> Reals:
@@ -100,15 +114,122 @@ def least_work(model: KernelModel, works: Reals) -> float:
     return max(len(works) * shortest, float(works.sum() - 2.0 * np.maximum(sums - before, 0.0).max(axis=1).sum()))
 
 
-def _busiest_us(model: KernelModel, works: Reals) -> float:
-    """Least time of the block and of the SM that run most tiles of a launch, and of its longest tile, us."""
-    if may_be_jumped(model):
-        return 0.0
-    pace, fastest = _paces(model)
+def _blocks_us(model: KernelModel, works: Reals, work: float, pace: _Pace, *, undisturbed: bool) -> float:
+    """Least time from the first block to the last end, us.
+
+    Args:
+        model: the launch.
+        works: of each tile.
+        work: least of the launch that is done.
+        pace: of the launch.
+        undisturbed: no block leaves its SM before its end.
+    """
     ordered = np.sort(works)
-    of_block = max(float(ordered[-1]), float(ordered[: -(-model.tiles // model.blocks)].sum()))
-    of_sm = float(ordered[: -(-model.tiles // model.sm_count)].sum())
-    return max(of_block / fastest, of_sm / pace) * model.unit_us
+    in_a_row = float(ordered[: -(-model.tiles // model.blocks)].sum())  # of the block that runs most tiles
+    longest = max(in_a_row, float(ordered[-1]))
+    if may_be_jumped(model):
+        if not undisturbed:
+            return pace.least_us(_Share(work))
+        return min(pace.least_jumped_us(work), _on_one_sm_us(model, ordered, work, pace))
+    of_block = pace.least_us(_Share(work, first=longest))
+    return max(of_block, _on_one_sm_us(model, ordered, work, pace)) if undisturbed else of_block
+
+
+def _on_one_sm_us(model: KernelModel, ordered: Reals, work: float, pace: _Pace) -> float:
+    """Least time of the SM that runs most blocks or tiles of a launch, us; it runs at least the mean of all SMs."""
+    if model.persistent:
+        tiles = -(-model.tiles // min(model.blocks, model.sm_count))  # one after the other where SMs hold one block
+        return pace.least_us(_Share(work, first=float(ordered[:tiles].sum()))) if model.blocks_per_sm == 1 else 0.0
+    fewest = -(-model.blocks // model.sm_count)
+    found = inf
+    for count in range(fewest, max(fewest, model.blocks_per_sm) + 1):
+        before = -(-count // model.blocks_per_sm) - 1  # blocks that one place ran before the last block started
+        first, on_sm = float(ordered[:before].sum()), float(ordered[:count].sum())
+        found = min(found, pace.least_us(_Share(work, first, float(ordered[0]), on_sm, count)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Work that must be done while a launch runs, in mean blocks, and by whom."""
+
+    all: float  # by all SMs
+    first: float = 0.0  # by blocks in a row, before the last block on their SM starts
+    last: float = 0.0  # by the block that starts last on that SM: it is the youngest there until it ends
+    sm: float = 0.0  # by that SM
+    most: int = sys.maxsize  # blocks that ever run on it
+
+
+class _Pace:
+    """How fast a launch works, in any state of the GPU: a linear program gives the least time of some work.
+
+    A state is how many of its blocks one SM holds, and a range of the throughput of all SMs together. What the launch
+    itself loads L2 and DRAM at the lower end slows it, and so does its power; all else only slows it more. The upper
+    end limits the work. The dual of the program has a price for each kind of work. Any prices that earn no more than 1
+    per us in any state prove that the work takes as long as it is worth.
+    """
+
+    def __init__(self, model: KernelModel) -> None:
+        self.model = model
+        counts = range(1, model.blocks_per_sm + 1)
+        self.times = [mix_times([(model.demand, count)])[0] for count in counts]
+        paces = [count / time for count, time in zip(counts, self.times, strict=True)]
+        self.best = max(paces)
+        most = model.sm_count * _concave_at(paces, model.blocks / model.sm_count)
+        low = most * np.array(RANGES)
+        self.high = np.append(low[1:], most)
+        self.slowdown = np.array([self._slowdown(float(one)) for one in low]) * model.unit_us
+
+    def _slowdown(self, throughput: float) -> float:
+        """By its own loads at a throughput, and by the power of as many blocks as that takes at least."""
+        model = self.model
+        power = throughput * min(self.times) * model.block_power if model.held_clock < 1.0 else 0.0
+        dram, l2 = throughput * model.load.dram, throughput * model.load.l2
+        return model.slowdown(dram, l2, 1.0, power_cycle(power))
+
+    def least_us(self, share: _Share) -> float:
+        """The least time of some work, us."""
+        states = []
+        for count, time in enumerate(self.times[: share.most], 1):
+            shares = age_shares(count, self.model.age_preference)
+            # others slow the SM where all SMs together do no more than it could
+            on_sm = np.minimum(count / time, self.high) / self.slowdown
+            none = np.zeros(len(on_sm))
+            if count < share.most:
+                states.append(np.column_stack([self.high / self.slowdown, on_sm * shares[0] / count, none, on_sm]))
+            states.append(np.column_stack([self.high / self.slowdown, none, on_sm * shares[-1] / count, on_sm]))
+        asked = np.array([share.all, share.first, share.last, share.sm])
+        return _least_us(np.vstack(states), asked)
+
+    def spread_us(self, work: float) -> float:
+        """The least time for which some work keeps all SMs busy, us."""
+        return work * float(self.slowdown[0]) / self.best / self.model.sm_count
+
+    def least_jumped_us(self, work: float) -> float:
+        """The least time where a replay jumps over waves: for one wave at least, of few blocks of the launch."""
+        few = self.model.blocks / (JUMPED + 2)  # resident while it jumps, at most
+        wave_us = min(self.times) * float(self.slowdown[0])
+        return wave_us + max(0.0, work - few) / float((self.high / self.slowdown).max())
+
+
+def _least_us(states: Reals, asked: Reals) -> float:
+    """Least time of what is asked, where states do some of each kind per us."""
+    of_each = states.max(axis=0)
+    kinds = (asked > 0.0) & (of_each > 0.0)
+    if not kinds.any():
+        return 0.0
+    rates, worth = states[:, kinds] / of_each[kinds], asked[kinds] / of_each[kinds]
+    prices = maximum(worth / worth.max(), rates, np.ones(len(rates)))
+    earned = float((rates @ prices).max())
+    return float(worth @ prices) / earned if earned > 0.0 else float(worth.max())
+
+
+def _concave_at(paces: Sequence[float], mean: float) -> float:
+    """Highest mean throughput of SMs that hold so many blocks on the mean, each any number of them."""
+    points = list(enumerate((0.0, *paces)))
+    within = [(a, b) for a in points for b in points if a[0] <= mean < b[0]]
+    between = (a[1] + (b[1] - a[1]) * (mean - a[0]) / (b[0] - a[0]) for a, b in within)
+    return max(*(pace for count, pace in points if count <= mean), *between, 0.0)
 
 
 def _first_us(model: KernelModel, works: Reals) -> float:
@@ -142,13 +263,17 @@ def least_of_launches(
         ends.append(max((ends[at] for at in waits), default=0.0) + one.alone_us)
     sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
     idle = min(one.idle_us for waits, one in zip(waiting, each, strict=True) if not waits)
-    in_a_row = all(launch.stream == "main" for launch in launches)
-    steps = tuple(one.alone_us for one in each) if in_a_row else (max(ends),)
-    return Least(max(ends), (sm, dram, l2), idle, steps)
+    if any(launch.stream != "main" for launch in launches):
+        return Least(max(ends), (sm, dram, l2), idle, (max(ends),), (0.0,), (0.0,))
+    steps, waits, spread = (
+        tuple(getattr(one, name)[0] for one in each) for name in ("steps_us", "waits_us", "spread_us")
+    )
+    return Least(max(ends), (sm, dram, l2), idle, steps, waits, spread)
 
 
 def less_of(one: Least, other: Least) -> Least:
     """What holds wherever one of two lower bounds does."""
     sm, dram, l2 = map(min, one.busy_us, other.busy_us)
     alone, idle = min(one.alone_us, other.alone_us), min(one.idle_us, other.idle_us)
-    return Least(alone, (sm, dram, l2), idle, tuple(map(min, one.steps_us, other.steps_us)))
+    kinds = ((one.steps_us, other.steps_us), (one.waits_us, other.waits_us), (one.spread_us, other.spread_us))
+    return Least(alone, (sm, dram, l2), idle, *(tuple(map(min, a, b)) for a, b in kinds))

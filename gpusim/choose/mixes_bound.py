@@ -14,7 +14,7 @@ ones are the dual of a linear program: the least time of mixes that do all the w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from math import factorial, fsum, inf
@@ -36,6 +36,7 @@ NO_SMALLER = 1.5  # how much more SM time an algorithm takes that is left out wh
 TRIED = ((5.0, ALL), (5.0, POWERS), (3.0, ALL), (3.0, POWERS), (2.0, POWERS))
 ROUNDS = 60  # in which violated constraints join the program
 ADDED = 8  # of them in a round, for each range of loads
+NEAR = 300  # mixes, near which other numbers of blocks are looked at
 DRAM_LOADS = (0.0, 0.4, 0.8)  # lower ends of ranges
 L2_LOADS = (0.0, 0.5, 0.65, 0.75, 0.85, 0.95, 1.05, 1.3)
 LATE_LOAD = 0.021  # by which loads may move before slowdowns follow (`LOAD_STEP` of `gpusim.engine.sm_array`)
@@ -95,14 +96,27 @@ def least_of_work(
         idle_us: time before the first block runs, at least, which is that of the chain, too.
         loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
     """
+    program = program_of(graph, options, capacity, chain, idle_us, loads=loads)
+    return 0.0 if program is None else program.bound()
+
+
+def program_of(
+    graph: Graph,
+    options: Mapping[str, Sequence[Option]],
+    capacity: Sequence[int],
+    chain: frozenset[str],
+    idle_us: float,
+    *,
+    loads: bool,
+) -> Program | None:
+    """The program of `least_of_work`; None where there are too many mixes."""
+    in_chain = [id in chain for id in graph.ids]
     for dominated, counts in TRIED:
         kernels, of_option = _kernels(graph, options, dominated)
         mixes = _mixes(graph, kernels, capacity, counts)
         if mixes:
-            break
-    else:
-        return 0.0
-    return _Program(kernels, of_option, mixes, [id in chain for id in graph.ids], idle_us, loads).bound()
+            return Program(kernels, of_option, mixes, capacity, in_chain, idle_us, loads)
+    return None
 
 
 def _kernels(
@@ -110,7 +124,7 @@ def _kernels(
 ) -> tuple[list[_Kernel], list[list[tuple[Option, list[int]]]]]:
     """Kernels that are not small, and the options of each operation with the positions of theirs."""
     made = [
-        _not_dominated([(one, [_kernel(*kernel, o) for kernel in one.kernels]) for one in options[id]], dominated)
+        _not_dominated([(one, [kernel_of(*kernel, o) for kernel in one.kernels]) for one in options[id]], dominated)
         for o, id in enumerate(graph.ids)
     ]
     small_us = SMALL * fsum(min((_sms_us(each) for _, each in found), default=0.0) for found in made)
@@ -148,7 +162,8 @@ def _not_dominated(
     return [one for one in options if not any(is_dominated(*one, *other) for other in options)]
 
 
-def _kernel(model: KernelModel, work: float, op: int) -> _Kernel:
+def kernel_of(model: KernelModel, work: float, op: int) -> _Kernel:
+    """A kernel with its least work in mean blocks, of the operation with a number."""
     counts = range(1, model.blocks_per_sm + 1)
     rates = [count / (mix_times([(model.demand, count)])[0] * model.unit_us) for count in counts]
     best = max(rates)
@@ -179,9 +194,14 @@ def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int], co
     return found if extend((), capacity, set(range(len(graph.ids))), 0) else []
 
 
-def _done(kernels: Sequence[_Kernel], mixes: Sequence[Mix]) -> Reals:
-    """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come."""
-    found = []
+def progress_in(kernels: Sequence[_Kernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
+    """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come.
+
+    Returns:
+        A row for each mix and order, and the mix of each row.
+    """
+    found: list[Reals] = []
+    of_row: list[Mix] = []
     for size in sorted({len(mix) for mix in mixes}):
         members = np.array([mix for mix in mixes if len(mix) == size])
         alike = {(int(k), int(count)) for k, count in members.reshape(-1, 2)}
@@ -200,13 +220,14 @@ def _done(kernels: Sequence[_Kernel], mixes: Sequence[Mix]) -> Reals:
             values = (first * progress + (1.0 - first) * backwards) * paces[at[:, order]]
             np.put_along_axis(rows, place, values, axis=1)
             found.append(rows)
-    return np.vstack(found)
+            of_row += [mix for mix in mixes if len(mix) == size]
+    return np.vstack(found), of_row
 
 
 # ---- the program
 
 
-class _Program:
+class Program:
     """Maximise the worth of all operations, such that no state of the GPU earns more than 1.
 
     Variables: the price of each kernel, the worth of each operation; of DRAM's, L2's and the chain's time; and for each
@@ -218,12 +239,15 @@ class _Program:
         kernels: Sequence[_Kernel],
         of_option: Sequence[Sequence[tuple[Option, Sequence[int]]]],
         mixes: Sequence[Mix],
+        capacity: Sequence[int],
         in_chain: Sequence[bool],
         idle_us: float,
         loads: bool,
     ) -> None:
-        self.done = _done(kernels, mixes)
+        self.of_kernel, self.capacity, self.mixes = kernels, capacity, set(mixes)
+        self.done, self.of_row = progress_in(kernels, mixes)
         self.kernels, self.ops = len(kernels), len(of_option)
+        self.of_option = of_option
         ranges = list(product(_ranges(DRAM_LOADS), _ranges(L2_LOADS))) if loads else [((0.0, inf), (0.0, inf))]
         self.ends = [(dram[1], l2[1]) for dram, l2 in ranges]
         slowdown = [[one.model.slowdown(dram[0], l2[0], 1.0, 1.0) for one in kernels] for dram, l2 in ranges]
@@ -235,6 +259,7 @@ class _Program:
         self.rest = self.kernels + self.ops  # where DRAM, L2 and the chain begin
         self.width = self.rest + 3 + 3 * len(ranges)
         self.idle = idle_us / self.scale
+        self.prices = np.zeros(self.width)
         self.costs = [
             (o, self._cost(kernels, of, option, in_chain[o]))
             for o, found in enumerate(of_option)
@@ -274,7 +299,7 @@ class _Program:
         return rows, np.array([*[0.0] * len(self.costs), *[1.0] * len(self.ends)])
 
     def bound(self) -> float:
-        """The best bound that is found, us."""
+        """The best bound that is found, us; ``prices`` are its prices."""
         rows, limits = self._fixed()
         best_of_each = self.done[np.unique(self.done.argmax(axis=0))]
         rows += [self._row(at, done) for at in range(len(self.ends)) for done in best_of_each]
@@ -284,14 +309,51 @@ class _Program:
         best = 0.0
         for _ in range(ROUNDS):
             prices = maximum(target, np.array(rows), np.append(limits, np.zeros(len(rows) - len(limits))))
-            earned, violated = self._earned(prices)
-            best = max(best, self._worth(prices) / earned)
+            earned, violated = self.earned(prices)
+            if self._worth(prices) > best * earned:
+                best, self.prices = self._worth(prices) / earned, prices / earned
             if best >= (1.0 - CLOSE) * float(target @ prices):
-                break
+                if not self._look_between():
+                    break
+                best = 0.0  # it did not know those mixes
             if len(rows) > MANY:
                 rows = [row for n, row in enumerate(rows) if n < len(limits) or row @ prices > -LOOSE]
             rows += violated
-        return (best + self.idle) * self.scale
+        self.prices = self.prices / max(1.0, self.earned(self.prices)[0])  # of mixes that came last, too
+        return (self._worth(self.prices) + self.idle) * self.scale
+
+    def _look_between(self) -> bool:
+        """Look at further numbers of blocks near the mixes that earn most; tells whether one earns more than 1."""
+        values = np.max([self._value(at, self.prices) for at in range(len(self.ends))], axis=0)
+        most = np.argpartition(-values, min(NEAR, len(values) - 1))[:NEAR]
+        near = dict.fromkeys(mix for n in most for mix in self._neighbours(self.of_row[n]))
+        new = [mix for mix in near if mix not in self.mixes]
+        if not new:
+            return False
+        self.mixes.update(new)
+        done, of_row = progress_in(self.of_kernel, new)
+        self.done, self.of_row = np.vstack([self.done, done]), self.of_row + of_row
+        return self.earned(self.prices)[0] > 1.0 + CLOSE
+
+    def _neighbours(self, mix: Mix) -> Iterator[Mix]:
+        """The mix with other numbers of blocks of one kernel, as far as they fit."""
+        for n, (k, _) in enumerate(mix):
+            others = (*mix[:n], *mix[n + 1 :])
+            for count in range(1, self._most(k, others) + 1):
+                yield (*mix[:n], (k, count), *mix[n + 1 :])
+
+    def _most(self, k: int, others: Mix) -> int:
+        """Blocks of a kernel that fit beside others."""
+        held = np.sum([np.array(self.of_kernel[i].model.need) * count for i, count in others], axis=0)
+        left = np.array(self.capacity) - held
+        model = self.of_kernel[k].model
+        return min(model.blocks_per_sm, *(int(r // n) for r, n in zip(left, model.need, strict=True) if n))
+
+    def _value(self, at: int, prices: Reals) -> Reals:
+        """What each mix earns in a range, with the prices of time."""
+        of_kernel, _, loads = self.in_range(at, prices)
+        values: Reals = self.done @ of_kernel + loads + float(prices[self.rest : self.rest + 3].sum())
+        return values
 
     def _worth(self, prices: Reals) -> float:
         """The objective: the sum of the least worth of each operation, less the idle time of the chain at its price."""
@@ -300,10 +362,10 @@ class _Program:
             least[o] = min(least.get(o, inf), float(cost @ prices))
         return fsum(least.values()) - float(prices[self.rest + 2]) * self.idle
 
-    def _earned(self, prices: Reals) -> tuple[float, list[Reals]]:
+    def earned(self, prices: Reals) -> tuple[float, list[Reals]]:
         """The most that any state earns, and constraints that the prices violate."""
         most, violated = 0.0, list[Reals]()
-        each = [self._in_range(at, prices) for at in range(len(self.ends))]
+        each = [self.in_range(at, prices) for at in range(len(self.ends))]
         values = np.array([of_kernel for of_kernel, _, _ in each]) @ self.done.T
         for at, (_, earns, loads) in enumerate(each):
             top = np.argpartition(-values[at], min(ADDED, len(self.done) - 1))[:ADDED]
@@ -311,7 +373,7 @@ class _Program:
             most = max(most, float(values[at].max()) + loads)
         return most + float(prices[self.rest : self.rest + 3].sum()), violated
 
-    def _in_range(self, at: int, prices: Reals) -> tuple[Reals, float, float]:
+    def in_range(self, at: int, prices: Reals) -> tuple[Reals, float, float]:
         """The price of each kernel in a range, the loads off; what an SM may earn; and what the loads are worth."""
         earns, *load = prices[self._of_range(at)]
         dram, l2 = (price if end < inf else 0.0 for price, end in zip(load, self.ends[at], strict=True))

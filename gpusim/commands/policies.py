@@ -28,7 +28,7 @@ FAMILIES = {
         "green-context": "the sizes that CUDA green contexts have",
         "cd-search": "moves SMs from memory-bound to compute-bound kernels",
         "right-size": "the fewest SMs within a tolerance of each kernel's time",
-        "latency-target": "the fewest SMs that hold a latency target; others the rest",
+        "latency-target": "the fewest SMs that hold a target; others the rest",
         "tpc-stealing": "idle TPCs are lent to other streams",
     },
     "Blocks of several kernels on one SM": {
@@ -54,6 +54,7 @@ FAMILIES = {
     },
 }
 SOURCE = re.compile(r" \(([^()]+)\)$")  # at the end of a summary
+SHADOW = "(a shadow of "  # how the source of a policy begins that takes only its idea from a paper
 SAMPLE = re.compile(r"\bas ([\w+:]*\d\w*)")  # in the description of a parameter: a value has a digit
 
 
@@ -85,13 +86,16 @@ def _print_families(known: Mapping[str, type[gpusim.Policy]]) -> None:
     """Print one line for each policy, by family; those of installed packages last."""
     shipped = {name for lines in FAMILIES.values() for name in lines}
     others = {name: SOURCE.sub("", policy.summary) for name, policy in known.items() if name not in shipped}
+    shadows = {name for name, policy in known.items() if SHADOW in policy.summary}
     width = max(map(len, known))
     for title, lines in (FAMILIES | {"Others": others}).items():
         if lines:
             print_line(title)
             for name, line in lines.items():
-                print_line(f"  {name:<{width}}  {shortened(line, LINE - width - 4)}")
+                text = "* " * (name in shadows) + line
+                print_line(f"  {name:<{width}}  {shortened(text, LINE - width - 4)}")
             print()
+    print_line("* a shadow: only the idea is a paper's, the rule is ours")
     print_line("gpusim policies NAME: parameters, source, validation and an example.")
 
 

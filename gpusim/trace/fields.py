@@ -99,7 +99,7 @@ class _FromPython(ModelMetaclass):
         if args:
             raise InputError(None, cls.__name__, "has arguments without a name", "name=value for each")
         try:
-            return super().__call__(**cls._from_python({name: tuples(value) for name, value in given.items()}))
+            return super().__call__(**cls._from_python({name: _tuples(value) for name, value in given.items()}))
         except ValidationError as error:
             raise trace_error(error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
 
@@ -108,9 +108,8 @@ class _FromPython(ModelMetaclass):
         return given
 
 
-def tuples(value: Any) -> Any:
-    """Return a list, and lists in it, as tuples; any other value as it is."""
-    return tuple(map(tuples, value)) if isinstance(value, list) else value
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 class Strict(strict.Strict, metaclass=_FromPython):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
 from gpusim.common.files import path_of, read_bytes
-from gpusim.trace.fields import PartsRead, trace_error, tuples
+from gpusim.trace.fields import PartsRead, trace_error
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import MAX_KEYS, content_of, text_of
@@ -66,7 +66,9 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     text = text_of(data, source)
     del data  # as large as the text
     with suppress(ValueError, TypeError, RecursionError):
-        return _read(text)
+        content = json.loads(text, object_pairs_hook=_Reading())
+        if isinstance(content, dict) and type(content.get("version")) is int:
+            return Trace.model_validate(content)
     require_content(text, source)
     try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
@@ -74,25 +76,54 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
         raise trace_error(error, Trace, source) from None
 
 
-def _read(text: str) -> Trace:
-    """Read a trace, its operations one by one. A ValueError, TypeError or RecursionError says only that it is wrong."""
-    read = PartsRead()
+class _Object(dict[str, Any]):
+    """An object of the text. Equal ones inside operations are one, so that each is told by its identity."""
 
-    def made(pairs: list[tuple[str, Any]]) -> Any:
-        found = dict(pairs)
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+
+class _Reading:
+    """Maker of the objects of the text of a trace, the inner ones first. Equal ones in operations are validated once.
+
+    A ValueError, TypeError (a list in a list) or RecursionError says only that the text is wrong.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[Any, ...], _Object] = {}  # inside operations, by keys, values and types
+        self._made: dict[int, Any] = {}  # what was read from each of these, by its id
+        self._read = PartsRead()
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> Any:
+        """Return an object from its keys and values: an operation read, any other as it is, arrays as tuples."""
+        found = _Object(pairs)
         if len(found) < len(pairs) or len(pairs) > MAX_KEYS:
             raise ValueError
-        found.update((key, tuples(value)) for key, value in pairs if type(value) is list)
-        if "id" not in found:
+        for key, value in pairs:
+            if type(value) is list:
+                found[key] = tuple(value)
+        if "id" in found:
+            return self._operation(found)
+        if "operations" in found or "streams" in found:
             return found
+        values = found.values()  # 1, 1.0 and True are equal
+        types = [tuple(map(type, value)) if type(value) is tuple else type(value) for value in values]
+        return self._objects.setdefault((*found, *values, *types), found)
+
+    def _operation(self, found: _Object) -> Any:
         if found.get("kind") not in _OPERATIONS:
             raise ValueError
-        return _OPERATIONS[found["kind"]].model_validate(found, context=read)
-
-    content = json.loads(text, object_pairs_hook=made)
-    if not isinstance(content, dict) or type(content.get("version")) is not int:
-        raise ValueError
-    return Trace.model_validate(content)
+        parts = {key: value if type(value) is tuple else (value,) for key, value in found.items()}
+        parts = {key: value for key, value in parts.items() if value and type(value[0]) is _Object}
+        content = dict(found)
+        for key, value in parts.items():
+            known = tuple(self._made.get(id(part), part) for part in value)
+            content[key] = known if type(found[key]) is tuple else known[0]
+        operation = _OPERATIONS[found["kind"]].model_validate(content, context=self._read)
+        for key, value in parts.items():
+            read = getattr(operation, key)
+            self._made.update(zip(map(id, value), read if type(found[key]) is tuple else (read,), strict=True))
+        return operation
 
 
 def require_content(text: str, source: Path | None) -> dict[str, Any]:
