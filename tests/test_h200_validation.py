@@ -341,6 +341,7 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
     "no-block-ends": ("sm_curve", "googlenet/4b.5x5/fwd/WINOGRAD_NONFUSED/FMA|8"),
     "all-waits-queued": ("residency_curve", "googlenet/3b.5x5_reduce/fwd/IMPLICIT_PRECOMP_GEMM/FMA|4"),
     "few-warps-hide": ("modules_streams", "4c|fastest"),
+    "never-cold": ("modules_serial", "3a|implicit"),
     "no-lost-contents": (
         "green",
         "googlenet/4e.pool_proj/bwd_filter/ALGO_0/FMA|6|googlenet/4e.5x5_reduce/bwd_data/ALGO_0/FMA|10|80|52",
@@ -368,7 +369,10 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
     "no-lost-code": TOGETHER,
     "no-gaps": TOGETHER,
-    "no-start-bound": TOGETHER,
+    "no-graphs": TOGETHER,
+    "touched-as-told": ("frameworks, h200", "gpt1+gpt1|base"),
+    "dram-felt-early": ("models, h200", "convnext_tiny|4|generate|12|32|100"),
+    "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
     "no-sm-starts": ("transformer models, h100-sxm", "transformer_prefill|4|transformer_prefill|4|96|36"),
     "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
 }

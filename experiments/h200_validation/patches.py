@@ -354,6 +354,22 @@ def never_cold() -> None:
     put(context, "_lengthened", lambda selected, switch_us, lost_share: known(selected, switch_us, 0.0))
 
 
+def touched_as_told() -> None:
+    """Calls touch only what their trace tells."""
+    put(context, "_moved_bytes", lambda kernel: 0.0)
+
+
+def no_graphs() -> None:
+    """Kernels of a profile start as in a stream."""
+    known = context._of_graph
+    put(context, "_of_graph", lambda stream, gap_us, sooner_us: known(stream, gap_us, -gap_us))
+
+
+def dram_felt_early() -> None:
+    """Kernels that read ahead feel DRAM before it is full."""
+    put(fit, "read_ahead", lambda dram, l2, free, early: (dram, l2, 1.0))
+
+
 def no_tiles() -> None:
     """Blocks of persistent kernels share no work."""
     put(fit, "is_persistent", lambda launch, blocks_per_sm, gpu: False)
