@@ -354,7 +354,7 @@ class SlowSMs:
         else:
             work = self._work_of(launch, launch.next_block)
             launch.next_block += 1
-            if launch.first_start in (-1.0, self.now):
+            if launch.ended == 0:
                 work += self._share_ramp(slot, sm)
         if not sm.blocks:
             sm.carveout = launch.model.carveout_bytes

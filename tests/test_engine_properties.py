@@ -26,6 +26,7 @@ from gpusim.engine.alone import alone_under
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
+from gpusim.model.context import in_context
 from gpusim.model.kernel import KernelModel
 from gpusim.policies.interface import Grant
 from gpusim.policies.registry import policies
@@ -192,7 +193,7 @@ def test_a_kernel_moves_no_more_bytes_than_memory_does_but_for_jitter(launch: Ke
 
 def check(trace: Trace, result: Result) -> None:
     """What holds of every replay."""
-    launches = launches_of(trace)
+    launches = launches_of(in_context(trace, H200))
     requests = {s.name: sum(r.stream == s.name for r in result.request_runs) for s in trace.streams}
     stream_of = {op.id: s.name for s in trace.streams for op in s.operations}
     expected = sum(requests[stream_of[op]] for op, _ in launches)

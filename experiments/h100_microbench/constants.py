@@ -27,6 +27,8 @@ MEASURED_AS = {  # constant of the model: what of it the microbenchmarks measure
 }
 MEASURED_ALIKE = {  # constant that is the same on both: where the H100's was measured
     "tensor_clock_share": "experiments/h100_microbench, clock.csv: 1800 of 1980 MHz, as on the H200",
+    "graph_latency_us": "experiments/neighbours: from the end of a kernel to the first block of the next, "
+    "in a CUDA graph",
 }
 SECTION = re.compile(r"\n\[model\]\n.*\Z", re.DOTALL)
 
