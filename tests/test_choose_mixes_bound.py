@@ -17,7 +17,7 @@ from gpusim.choose.graph import Graph
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least
 from gpusim.choose.mixes_array import progress_of_mixes
-from gpusim.choose.mixes_bound import Option, kernel_of, least_of_work, program_of, progress_in
+from gpusim.choose.mixes_bound import Option, kernel_of, program_of, progress_in
 from gpusim.choose.simplex import maximum
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel
@@ -121,7 +121,8 @@ def work_us(models: dict[str, list[KernelModel]], *, chain: str = "") -> float:
     }
     graph = Graph({id: () for id in models})
     need = next(iter(models.values()))[0].need
-    return least_of_work(graph, options, need, frozenset(chain), 1.0, loads=False)
+    program = program_of(graph, options, need, frozenset(chain), 1.0, loads=False)
+    return 0.0 if program is None else program.bound()
 
 
 def test_where_no_other_block_fits_the_work_adds_up() -> None:

@@ -1,4 +1,4 @@
-"""Replaces the algorithm of convolutions that cannot run on a GPU by another recorded one."""
+"""Another recorded algorithm for convolutions whose own cannot run on a GPU."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from math import fsum
 from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, least_of_launches, least_work, less_of, tile_works
-from gpusim.choose.mixes_bound import Option, least_of_work
+from gpusim.choose.mixes_bound import Option, program_of
 from gpusim.choose.plan import Plan, Work
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context
@@ -108,12 +108,12 @@ class Bounds:
         """The launches of an operation as they are replayed after others that touch the least, and the most."""
         op = self.work.operations[id]
         if isinstance(op, Kernel) and self.planned:  # alone in its stream, and as in a CUDA graph
-            return [op.launches(), _in_a_graph(self.work.trace, op, self.session.gpu).launches()]
+            return [op.launches(), _beside(self.work.trace, op, op, self.session.gpu)]
         if others is None or not isinstance(op, Convolution):
             return [self.launches(id, algorithm)]
         chosen, gpu = self.work.algorithms[id][algorithm], self.session.gpu
-        traces = [_beside(self.work.trace, with_selected(op, chosen), touched) for touched in others]
-        return [in_context(trace, gpu).streams[0].operations[0].launches() for trace in traces]
+        own = with_selected(op, chosen)
+        return [_beside(self.work.trace, own, _touching(own, touched), gpu) for touched in others]
 
     def alone_us(self, id: str, algorithm: str = "") -> float:
         """Time of an operation alone, for a convolution with a given algorithm: its kernels one after the other, us."""
@@ -173,7 +173,8 @@ class Bounds:
         ]
         different = made[:1] if _kernels_of(made[0]) == _kernels_of(made[1]) else made
         capacity = self.session.gpu.limits.capacity
-        return min(least_of_work(graph, options, capacity, chain, idle, loads=self.planned) for options in different)
+        programs = [program_of(graph, options, capacity, chain, idle, loads=self.planned) for options in different]
+        return min(0.0 if one is None else one.bound() for one in programs)
 
     def _option(self, id: str, name: str, work: Work, way: int) -> Option:
         least, others = self.least(id, name, work), self._others(id, work) if name else None
@@ -204,19 +205,17 @@ def touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
     return 0 if algorithm.warm_us is None else max(0, (algorithm.touched_bytes or 0) - (unused or 0))
 
 
-def _beside(trace: Trace, op: Convolution, touched: int) -> Trace:
-    """A trace of a convolution, and of another one that touches so many bytes."""
-    other = op.selected.model_copy(update={"touched_bytes": touched, "workspace_bytes": None})
-    operations = (op, op.model_copy(update={"id": f"beside {op.id}", "selected": other}))
-    stream = Stream.model_construct(name="s0", priority=0, operations=operations, arrivals=None)
-    return trace.model_copy(update={"streams": (stream,)})
+def _touching(op: Convolution, touched: int) -> Convolution:
+    """A convolution that touches so many bytes."""
+    selected = op.selected.model_copy(update={"touched_bytes": touched, "workspace_bytes": None})
+    return op.model_copy(update={"selected": selected})
 
 
-def _in_a_graph(trace: Trace, op: Kernel, gpu: GPU) -> Operation:
-    """A kernel as it is replayed in a stream with another one."""
-    operations = (op, op.model_copy(update={"id": f"beside {op.id}"}))
+def _beside(trace: Trace, op: Operation, other: Operation, gpu: GPU) -> Sequence[KernelLaunch]:
+    """The launches of an operation as they are replayed in a stream with another one, which gets another id."""
+    operations = (op, other.model_copy(update={"id": f"beside {op.id}"}))
     stream = Stream.model_construct(name="s0", priority=0, operations=operations, arrivals=None)
-    return in_context(trace.model_copy(update={"streams": (stream,)}), gpu).streams[0].operations[0]
+    return in_context(trace.model_copy(update={"streams": (stream,)}), gpu).streams[0].operations[0].launches()
 
 
 def _sure_turn_us(work: Work, gpu: GPU) -> float:

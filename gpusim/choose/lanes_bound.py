@@ -25,7 +25,6 @@ from gpusim.model.front_end import CHANNELS, turn_wait_us
 
 MOST_LANED = 6  # operations whose streams are all looked at
 ITERATIONS = 6  # in which the ends of streams settle
-HALVINGS = 20  # of an interval that holds a makespan
 Reals = npt.NDArray[np.float64]
 Lanes = Sequence[Sequence[str]]
 Choices = Mapping[str, Sequence[Least]]  # what each operation takes by each algorithm
@@ -72,22 +71,8 @@ class _Split:
     def least_us(self, lanes: Lanes, enough_us: float) -> float:
         """The least makespan of some streams, whatever SMs each has; no higher bound than `enough_us` is sought."""
         times: Reals = np.array([self._of_lane(tuple(lane)) for lane in lanes])
-        sms = int(times.shape[1])
-
-        def too_few(us: float) -> bool:  # SMs for streams that end by then
-            late = int(np.count_nonzero(times > us))
-            return late + len(times) > sms
-
-        low, high = 0.0, enough_us
-        if too_few(enough_us):
-            return enough_us
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2.0
-            if too_few(middle):
-                low = middle
-            else:
-                high = middle
-        return low
+        late = int(times.shape[1]) - len(times)  # times that may be longer: each stream has one SM more than these
+        return min(enough_us, float(np.sort(times, axis=None)[-1 - late])) if late >= 0 else enough_us
 
     def _of_lane(self, lane: tuple[str, ...]) -> Reals:
         """The least makespan for a stream on 1, 2, … SMs: what it waits for, some of it, and what waits for that."""

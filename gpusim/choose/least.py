@@ -68,8 +68,8 @@ def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     works = tile_works(model)
     work = least_work(model, works)
     warps_us = work * model.demand.warps_per_scheduler * model.unit_us / model.sm_count
-    first_us = _first_us(model, works) if undisturbed else 0.0
     pace = _Pace(model)
+    first_us = _first_us(model, works, pace) if undisturbed else 0.0
     us = model.latency_us + max(_blocks_us(model, works, work, pace, undisturbed=undisturbed), first_us)
     busy_us = (warps_us * max(model.demand.demands), work * model.dram_share_us, work * model.l2_share_us)
     return Least(us, busy_us, model.latency_us, (us,), (model.latency_us,), (pace.spread_us(work),))
@@ -100,9 +100,9 @@ def may_be_jumped(model: KernelModel) -> bool:
 def least_work(model: KernelModel, works: Reals) -> float:
     """Least work of a launch that a replay does, in mean blocks.
 
-    Where blocks in a row, `JUMPED` or more, may count as mean ones, the work is less by what they are above the mean.
-    In each stretch of `JUMPED` blocks at most two such rows begin or end, so that is no more than twice the most that
-    any blocks in a row of the stretch are above the mean.
+    A jump counts `JUMPED` blocks in a row or more as mean ones. The work is less by what they are above the mean. At
+    most two such rows begin or end in a stretch of `JUMPED` blocks. So each stretch loses at most twice what any of its
+    blocks in a row are above the mean.
     """
     if not may_be_jumped(model):
         return float(works.sum())
@@ -170,15 +170,16 @@ class _Pace:
     """
 
     def __init__(self, model: KernelModel) -> None:
-        self.model = model
-        counts = range(1, model.blocks_per_sm + 1)
-        self.times = [mix_times([(model.demand, count)])[0] for count in counts]
-        paces = [count / time for count, time in zip(counts, self.times, strict=True)]
-        self.best = max(paces)
+        self.model, self.times = model, block_times(model)
+        paces = [count / time for count, time in enumerate(self.times, 1)]
+        self.best = max(paces)  # of an SM
+        of_oldest = (age_shares(n, model.age_preference)[0] / time for n, time in enumerate(self.times, 1))
+        self.fastest = max(of_oldest)  # of one block
         most = model.sm_count * _concave_at(paces, model.blocks / model.sm_count)
         low = most * np.array(RANGES)
         self.high = np.append(low[1:], most)
         self.slowdown = np.array([self._slowdown(float(one)) for one in low]) * model.unit_us
+        self.whole = self.high / self.slowdown  # of all SMs, blocks per us
 
     def _slowdown(self, throughput: float) -> float:
         """By its own loads at a throughput, and by the power of as many blocks as that takes at least."""
@@ -196,8 +197,8 @@ class _Pace:
             on_sm = np.minimum(count / time, self.high) / self.slowdown
             none = np.zeros(len(on_sm))
             if count < share.most:
-                states.append(np.column_stack([self.high / self.slowdown, on_sm * shares[0] / count, none, on_sm]))
-            states.append(np.column_stack([self.high / self.slowdown, none, on_sm * shares[-1] / count, on_sm]))
+                states.append(np.column_stack([self.whole, on_sm * shares[0] / count, none, on_sm]))
+            states.append(np.column_stack([self.whole, none, on_sm * shares[-1] / count, on_sm]))
         asked = np.array([share.all, share.first, share.last, share.sm])
         return _least_us(np.vstack(states), asked)
 
@@ -209,11 +210,11 @@ class _Pace:
         """The least time where a replay jumps over waves: for one wave at least, of few blocks of the launch."""
         few = self.model.blocks / (JUMPED + 2)  # resident while it jumps, at most
         wave_us = min(self.times) * float(self.slowdown[0])
-        return wave_us + max(0.0, work - few) / float((self.high / self.slowdown).max())
+        return wave_us + max(0.0, work - few) / float(self.whole.max())
 
 
 def _least_us(states: Reals, asked: Reals) -> float:
-    """Least time of what is asked, where states do some of each kind per us."""
+    """Least time of some work of each kind; ``states`` has how much of it each state does per us."""
     of_each = states.max(axis=0)
     kinds = (asked > 0.0) & (of_each > 0.0)
     if not kinds.any():
@@ -232,24 +233,20 @@ def _concave_at(paces: Sequence[float], mean: float) -> float:
     return max(*(pace for count, pace in points if count <= mean), *between, 0.0)
 
 
-def _first_us(model: KernelModel, works: Reals) -> float:
+def _first_us(model: KernelModel, works: Reals, pace: _Pace) -> float:
     """Least time of the blocks that are placed first, on one of their SMs, with their ramp, us.
 
     The first block of the launch is one of them, and the shortest has its SM's throughput with as many others at most.
     """
-    pace, fastest = _paces(model)
     ramps = model.ramps or (0.0,) * model.blocks_per_sm
     first, shortest = float(works[0]), float(works.min())
-    each = (max((first + ramp) / fastest, n * (shortest + ramp) / pace) for n, ramp in enumerate(ramps, 1))
+    each = (max((first + ramp) / pace.fastest, n * (shortest + ramp) / pace.best) for n, ramp in enumerate(ramps, 1))
     return min(each, default=0.0) * model.unit_us
 
 
-def _paces(model: KernelModel) -> tuple[float, float]:
-    """Highest throughput of an SM and of one block on it, by any number of blocks of the kernel; 1 as recorded."""
-    counts = range(1, model.blocks_per_sm + 1)
-    times = [mix_times([(model.demand, count)])[0] for count in counts]
-    pace = max(count / time for count, time in zip(counts, times, strict=True))
-    return pace, max(age_shares(n, model.age_preference)[0] / time for n, time in zip(counts, times, strict=True))
+def block_times(model: KernelModel) -> list[float]:
+    """Time of a block on an SM that holds 1, 2, … blocks of the kernel and no others; 1 as recorded."""
+    return [mix_times([(model.demand, count)])[0] for count in range(1, model.blocks_per_sm + 1)]
 
 
 def least_of_launches(

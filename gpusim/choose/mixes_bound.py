@@ -23,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.choose.graph import Graph
+from gpusim.choose.least import block_times
 from gpusim.choose.mixes_array import progress_of_mixes, use_alone
 from gpusim.choose.simplex import maximum
-from gpusim.model.contention import chance_older, mix_times
+from gpusim.model.contention import chance_older
 from gpusim.model.kernel import KernelModel
 
 MOST_MIXES = 400_000  # in every order of their kernels; where there are more, the bound has no mixes
@@ -77,29 +78,6 @@ class _Kernel:
     paces: tuple[float, ...]  # with 1, 2, ... blocks
 
 
-def least_of_work(
-    graph: Graph,
-    options: Mapping[str, Sequence[Option]],
-    capacity: Sequence[int],
-    chain: frozenset[str],
-    idle_us: float,
-    *,
-    loads: bool,
-) -> float:
-    """The least time for all operations, each by one of its options, us.
-
-    Args:
-        graph: the operations.
-        options: of each operation.
-        capacity: registers, shared memory bytes, warps and block slots of an SM.
-        chain: operations that run one after the other.
-        idle_us: time before the first block runs, at least, which is that of the chain, too.
-        loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
-    """
-    program = program_of(graph, options, capacity, chain, idle_us, loads=loads)
-    return 0.0 if program is None else program.bound()
-
-
 def program_of(
     graph: Graph,
     options: Mapping[str, Sequence[Option]],
@@ -109,7 +87,19 @@ def program_of(
     *,
     loads: bool,
 ) -> Program | None:
-    """The program of `least_of_work`; None where there are too many mixes."""
+    """The program that bounds the time of all operations, each by one of its options.
+
+    Args:
+        graph: the operations.
+        options: of each operation.
+        capacity: registers, shared memory bytes, warps and block slots of an SM.
+        chain: operations that run one after the other.
+        idle_us: time before the first block runs, at least, which is that of the chain, too.
+        loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
+
+    Returns:
+        None where there are too many mixes.
+    """
     in_chain = [id in chain for id in graph.ids]
     for dominated, counts in TRIED:
         kernels, of_option = _kernels(graph, options, dominated)
@@ -164,8 +154,7 @@ def _not_dominated(
 
 def kernel_of(model: KernelModel, work: float, op: int) -> _Kernel:
     """A kernel with its least work in mean blocks, of the operation with a number."""
-    counts = range(1, model.blocks_per_sm + 1)
-    rates = [count / (mix_times([(model.demand, count)])[0] * model.unit_us) for count in counts]
+    rates = [count / (time * model.unit_us) for count, time in enumerate(block_times(model), 1)]
     best = max(rates)
     return _Kernel(model, op, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
 

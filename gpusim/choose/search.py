@@ -369,7 +369,7 @@ def _search(
 
 
 def _starts(judge: Judge, given: Plan | None, before: int) -> list[Candidate]:
-    """The best few plans that were replayed, with the best of those after the first ``before`` among them."""
+    """The fastest few plans that were replayed; the fastest after the first ``before`` is always one of them."""
     able = [
         [one for one in found if given is None or one.plan.streams == given.streams]
         for found in (judge.seen, judge.seen[before:])

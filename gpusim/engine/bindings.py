@@ -77,7 +77,7 @@ class Bindings:
                     self.bound_time[slot * BINDINGS + self.bound_by[slot]] += passed
 
     def most(self, slot: int) -> str:
-        """Resource that bounded an ended launch longest, latency if none was booked; its book is closed."""
+        """Resource that bound an ended launch for the longest time, or latency; its times are dropped."""
         most = 0.0
         found = "latency"
         for i in range(BINDINGS):

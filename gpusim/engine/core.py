@@ -386,5 +386,5 @@ class SMArray:
         self.bindings.book(self.residents.now)
 
     def most_bound_by(self, slot: int) -> str:
-        """Resource that bounded an ended launch longest, latency if none was booked; its book is closed."""
+        """Resource that bound an ended launch for the longest time, or latency; its times are dropped."""
         return self.bindings.most(slot)

@@ -28,7 +28,7 @@ class Serial(Policy):
     single_stream = True
 
     def partition(self, view: View) -> Partition:
-        """Run what has started, else the first ready kernel of the first stream that can go on."""
+        """Grant all SMs to kernels that have started, else to the first ready kernel of the first stream with one."""
         started = [kernel for kernel in view.kernels if kernel.started]
         chosen = (
             started or sorted(view.kernels, key=lambda kernel: (kernel.pass_number, kernel.stream_index, kernel.id))[:1]

@@ -127,7 +127,7 @@ class Spec:
     arguments: dict[str, object]  # its parameters
 
     def make(self) -> Policy:
-        """A fresh policy, for one replay."""
+        """Return a new policy for one replay."""
         try:
             return self.policy(**self.arguments)
         except InputError:
@@ -147,7 +147,7 @@ class Given:
     policy: Policy
 
     def make(self) -> Policy:
-        """A fresh policy, for one replay."""
+        """Return a copy of the policy for one replay."""
         return deepcopy(self.policy)
 
 

@@ -104,7 +104,7 @@ class _FromPython(ModelMetaclass):
             raise trace_error(error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
 
     def _from_python(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of the fields from the arguments in Python. A class may override this."""
+        """Return the values of the fields, from the arguments of the constructor. A class may override this."""
         return given
 
 

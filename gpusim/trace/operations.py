@@ -403,7 +403,7 @@ class PoissonArrivals(Strict):
 
 
 class LoopArrivals(Strict):
-    """Requests back to back: each arrives when the previous one has ended."""
+    """A closed loop of one request: the next arrives when the previous one has ended."""
 
     kind: Annotated[Literal["loop"], described("kind of arrivals")] = "loop"
     count: Annotated[int, measured("requests", "number of requests", ge=1, le=MAX_REQUESTS)]

@@ -42,7 +42,7 @@ class Subject:
 
 
 def subject(what: str, batch: int, training: bool) -> Subject:
-    """The subject that a name or a file describes."""
+    """Return what a recording covers, by its name or by the file that describes it."""
     if what in NETWORKS:
         net = network(what)
         steps = training_iteration(net, batch) if training else forward(net, batch)
