@@ -163,8 +163,8 @@ def table_1() -> str:
     gemm, fft = (table1.launch(table1.selected(trace, name), 1).duration_us for name in ("PRECOMP", "FFT"))
     return wrapped(
         f"Table 1 has no durations. Worked out from its utilisations, FFT_TILING for the 5x5 takes {fft:,.0f} µs and "
-        f"PRECOMP_GEMM {gemm:,.0f} µs; but the paper says that TensorFlow, which picks the fastest, takes PRECOMP_GEMM "
-        "for both. With FFT_TILING no faster than that, a mix on every SM gains at most "
+        f"PRECOMP_GEMM for the 3x3 {gemm:,.0f} µs. But the paper says that TensorFlow, which picks the fastest, takes "
+        "PRECOMP_GEMM for both. If FFT_TILING takes at least as long as PRECOMP_GEMM, a mix on every SM gains at most "
         f"{table_1_gain():.2f}x over PRECOMP_GEMM for both, one after the other."
     )
 

@@ -72,9 +72,9 @@ def short() -> str:
     better = sum(cases_report.faster(case)["streams"] for case in seen if case.gpu == "h200")
     lines = [
         "**Room.** A convolution by its fastest algorithm leaves no room for a block of another on "
-        f"{evidence.refused('h200'):.0f} % of an H200's SMs. They lack {evidence.scarcest('h200')}. On a K40c it is "
-        f"{evidence.refused('k40c'):.0f} %, which lack {evidence.scarcest('k40c')}. The paper names this limit, and it "
-        "holds.",
+        f"{evidence.refused('h200'):.0f} % of an H200's SMs. Most of them lack {evidence.scarcest('h200')}. On a K40c "
+        f"it is {evidence.refused('k40c'):.0f} %, and most lack {evidence.scarcest('k40c')}. The paper names this limit, "
+        "and it holds.",
         "**Plain streams take most of the gain.** On an H200, one stream per branch of an inception module gains "
         f"{spread(streams[128])} over one stream at batch 128, measured. At batch 16 kernels are too small to fill the "
         f"GPU, and the gain is {spread(streams[16])}.",
@@ -84,15 +84,16 @@ def short() -> str:
         f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %. {numbers['significant']}",
         "**A plan's predicted gain is too good.** Of the plans measured on an H200 the ones predicted best gain "
         f"{recommended['chosen_measured']:+.1f} % over plain streams, where {recommended['chosen_predicted']:+.1f} % "
-        "were predicted. So `gpusim select` recommends only a plan whose predicted gain exceeds the error of such "
-        f"plans: {recommended['recommended']} of {modules}, and plain streams for the others, which count as 0. These "
-        f"recommendations gain {recommended['recommended_measured']:+.1f} % on the mean and "
+        "were predicted. So `gpusim select` recommends a plan only if its predicted gain exceeds the error of such "
+        f"plans. It recommends a plan for {recommended['recommended']} of {modules} modules, and plain streams for the "
+        "others, which count as a gain of 0. The recommendations gain "
+        f"{recommended['recommended_measured']:+.1f} % on the mean and "
         f"{recommended['recommended_worst']:+.1f} % at worst. They take {recommended['recommended_regret']:.1f} % "
         "longer than the best plan measured.",
         "**Algorithms that complement one another do not pay.** "
         f"{better} of {evidence.cases('h200')['any algorithms']} such pairs on an H200 are predicted to beat the "
         "fastest algorithms in two streams. If PRECOMP_GEMM is the fastest for both convolutions of Table 1, as the "
-        f"paper says, its mix gains at most {evidence.table_1_gain():.2f}x.",
+        f"paper says, the paper's mix of the two gains at most {evidence.table_1_gain():.2f}x.",
     ]
     return "\n".join(bullet(line) for line in lines)
 
@@ -106,7 +107,7 @@ def streams_gain(rows: Sequence[PlanRow], batch: int) -> list[float]:
 def spread(values: Sequence[float]) -> str:
     """Mean, least and most, in words."""
     mean = fsum(values) / len(values)
-    return f"{mean:+.1f} % on the mean ({min(values):+.1f} to {max(values):+.1f} over {len(values)} modules)"
+    return f"{mean:+.1f} % on the mean (least {min(values):+.1f}, most {max(values):+.1f}, of {len(values)} modules)"
 
 
 def control() -> str:
