@@ -73,8 +73,8 @@ def short() -> str:
     lines = [
         "**Room.** A convolution by its fastest algorithm leaves no room for a block of another on "
         f"{evidence.refused('h200'):.0f} % of an H200's SMs. Most of them lack {evidence.scarcest('h200')}. On a K40c "
-        f"it is {evidence.refused('k40c'):.0f} %, and most lack {evidence.scarcest('k40c')}. The paper names this limit, "
-        "and it holds.",
+        f"it is {evidence.refused('k40c'):.0f} %, and most lack {evidence.scarcest('k40c')}. "
+        "The paper names this limit, and it holds.",
         "**Plain streams take most of the gain.** On an H200, one stream per branch of an inception module gains "
         f"{spread(streams[128])} over one stream at batch 128, measured. At batch 16 kernels are too small to fill the "
         f"GPU, and the gain is {spread(streams[16])}.",
