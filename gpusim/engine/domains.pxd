@@ -6,7 +6,7 @@ cdef class Domains:
     cdef Launches launches
     cdef long long slots, count
     cdef object slowdowns_of
-    cdef double tensor_cycle, load_step, power_seen, power_cycle
+    cdef double tensor_cycle, load_step, power_seen, power_cycle, dram_served, l2_served
     cdef bint stale
     cdef long long[::1] of_sm, held_back, tensor_blocks, tensor_seen
     cdef double[::1] capacity, dram_load, l2_load, dram_seen, l2_seen, virtual, slowdown, progress, beside
@@ -33,9 +33,7 @@ cdef class Domains:
                    own_dram=cython.double, work=cython.double, longer=cython.double, own_cycle=cython.double,
                    dram_load=cython.double, l2_load=cython.double)
     cdef void look_at_others(self, long long domain) noexcept
-    @cython.locals(total=cython.double, i=cython.longlong, slot=cython.longlong, clock=cython.longlong)
-    cdef double served_of(self, long long domain, double[::1] demand) noexcept
-    @cython.locals(dram=cython.double, l2=cython.double)
+    @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong, done=cython.double)
     cdef double served(self, long long domain) noexcept
     @cython.locals(total=cython.double, clock=cython.longlong)
     cdef double throughput(self, long long slot) noexcept

@@ -6,7 +6,6 @@ the domain slows the launch. A change of the slowdowns concerns the clocks, and 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 
 from gpusim.engine.launches import OWN, WAIT, Launches
@@ -57,6 +56,8 @@ class Domains:
         self.virtual = reals(count * self.slots)
         self.slowdown = reals(count * self.slots, 1.0)  # how much slower virtual time runs
         self.progress = reals(count * self.slots)  # work per microsecond of virtual time, of all blocks in the domain
+        self.dram_served = 0.0  # what a domain serves, when it was last worked out
+        self.l2_served = 0.0
         self.beside = reals(self.slots)  # how much others slow each active launch, while that is worked out
         self.stale = False  # some slowdown is to be worked out anew
 
@@ -158,8 +159,9 @@ class Domains:
             return
         if launches.active_count == 1 and launches.code_lost[launches.active[0]] == 0.0:
             return
-        dram = self.served_of(domain, launches.dram_demand)
-        l2 = self.served_of(domain, launches.l2_demand)
+        self.served(domain)
+        dram = self.dram_served
+        l2 = self.l2_served
         most_dram = dram if dram > 1.0 else 1.0
         most_l2 = l2 if l2 > 1.0 else 1.0
         for i in range(launches.active_count):
@@ -182,15 +184,6 @@ class Domains:
                 l2_load = work * launches.l2_each[slot]
                 self.beside[i] = longer * memory_slowdown(dram_load, l2_load, launches.own, own_cycle, slot * OWN)
 
-    def served_of(self, domain: int, demand: array[float]) -> float:
-        """Service of a memory relative to the capacity of the domain."""
-        total = 0.0
-        for i in range(self.launches.active_count):
-            slot = self.launches.active[i]
-            clock = domain * self.slots + slot
-            total += self.progress[clock] / self.slowdown[clock] * demand[slot]
-        return total / self.capacity[domain]
-
     def start_queue(self, domain: int, slot: int) -> float:
         """How many times as fast as blocks can start those of a launch would end; 1 where they can."""
         launches = self.launches
@@ -202,10 +195,17 @@ class Domains:
         return queue if queue > 1.0 else 1.0
 
     def served(self, domain: int) -> float:
-        """Service of DRAM or of L2 relative to the capacity of the domain, whichever is larger."""
-        dram = self.served_of(domain, self.launches.dram_demand)
-        l2 = self.served_of(domain, self.launches.l2_demand)
-        return l2 if l2 > dram else dram
+        """Service of DRAM and of L2 relative to the capacity of the domain, noted; returns the larger."""
+        dram = 0.0
+        l2 = 0.0
+        for i in range(self.launches.active_count):
+            slot = self.launches.active[i]
+            done = self.progress[domain * self.slots + slot] / self.slowdown[domain * self.slots + slot]
+            dram += done * self.launches.dram_demand[slot]
+            l2 += done * self.launches.l2_demand[slot]
+        self.dram_served = dram / self.capacity[domain]
+        self.l2_served = l2 / self.capacity[domain]
+        return self.l2_served if self.l2_served > self.dram_served else self.dram_served
 
     def throughput(self, slot: int) -> float:
         """Work of a launch per microsecond, of all its blocks."""

@@ -26,6 +26,7 @@ class Placing:
         self.gpc_begin = array("q", accumulate(map(len, sms_of_gpc), initial=0))  # where each GPC's begin, and the end
         self.room = zeros(sms)
         self.dirty = zeros(sms)  # SMs that were filled, whose residents get their rates once all are placed
+        self.any_dirty = False
         # slots with their queue, in line; open ones may place now
         self.line = zeros(self.launches.slots)
         self.queue = zeros(self.launches.slots)
@@ -136,16 +137,17 @@ class Placing:
         if self.dirty[sm] == 0:
             self.residents.charge(sm)
             self.dirty[sm] = 1
+            self.any_dirty = True
         self.residents.start(slot, sm)
 
     def settle(self) -> bool:
         """Give the SMs that were filled their rates; tells whether any was."""
-        found = False
-        for sm in range(self.sms):
+        found = self.any_dirty
+        self.any_dirty = False
+        for sm in range(self.sms if found else 0):
             if self.dirty[sm] == 1:
                 self.dirty[sm] = 0
                 self.residents.project(sm)
-                found = True
         return found
 
     def refill(self, sm: int) -> None:
