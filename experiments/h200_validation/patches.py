@@ -166,7 +166,7 @@ def no_read_queues() -> None:
 
 def no_power_limit() -> None:
     """No recording is taken to have been held back by the power limit."""
-    put(fit, "held_clock", lambda launch, free, gpu: 1.0)
+    put(fit, "_held_clock", lambda launch, free, gpu: 1.0)
 
 
 def one_seed() -> None:
@@ -362,7 +362,7 @@ def touched_as_told() -> None:
 def no_graphs() -> None:
     """Kernels of a profile start as in a stream."""
     known = context._of_graph
-    put(context, "_of_graph", lambda stream, gap_us, sooner_us: known(stream, gap_us, -gap_us))
+    put(context, "_of_graph", lambda stream, gap_us, load_us: known(stream, gap_us, gap_us))
 
 
 def dram_felt_early() -> None:

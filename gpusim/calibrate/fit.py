@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
 from gpusim.hardware.compute_capability import CAPABILITIES
@@ -32,6 +33,7 @@ from gpusim.model.contention import (
     time_at,
     warp_demand,
 )
+from gpusim.model.context import in_graph
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
 from gpusim.model.memory import (
@@ -127,15 +129,15 @@ def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple
     """Return the launch delay of the first blocks, and the ramp by which they take longer than later blocks.
 
     The delay is the launch latency and the load of instructions given in the trace. The ramp is the wait of a block for
-    instructions and constants, which caches hold afterwards [D]. A kernel of a CUDA graph starts sooner (a negative
-    load), but its first blocks find data and code of others in the caches: together as long as in a stream [D]. All is
+    instructions and constants, which caches hold afterwards [D]. A kernel of a CUDA graph starts sooner, but its first
+    blocks find data and code of others in the caches: together as long as in a stream [D]. All is
     limited to a large part of the recorded time.
     """
     recorded = launch.duration_us
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
     lives = max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
     first_us = fetch_stall_share(launch.mix) * recorded / lives
-    if loading < 0.0:
+    if in_graph(launch):
         first_us += gpu.model.kernel_gap_us - loading
     most_us = LATENCY_SHARE * (recorded - loading)
     short = min(1.0, most_us / max(gpu.model.launch_latency_us + first_us, 1e-9))
@@ -288,14 +290,14 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     )
     exposed = _exposed(launch, foot, residents, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
-    hits_exposed = exposed if kernel.one_wave and tiled == launch.blocks else 1.0
-    load, free = _memory(launch, kernel, residents, working_us, exposed, hits_exposed, tiled, gpu)
+    load, free = _memory(_Recorded(launch, kernel, residents, working_us, exposed, tiled), gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
         memory_stall_share=memory_stall_share(launch.mix),
         blocks=launch.blocks,
         tiles=tiled,
+        in_graph=in_graph(launch),
         late_last=tiled > launch.blocks == gpu.sm_count,
         row=launch.grid[0],
         spread=0.0,
@@ -310,7 +312,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         least_carveout_bytes=least,
         demand=kernel,
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
-        held_clock=held_clock(launch, free, gpu),
+        held_clock=_held_clock(launch, free, gpu),
         unit_us=free,
         load=load,
         wait=_wait(launch, kernel, residents, exposed, gpu),
@@ -339,23 +341,24 @@ def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: in
     return max(1.0, min(most, warps / foot.warps)) if warps else most
 
 
-def _memory(
-    launch: KernelLaunch,
-    kernel: WarpDemand,
-    residents: float,
-    working_us: float,
-    exposed: float,
-    hits_exposed: float,
-    tiled: int,
-    gpu: GPU,
-) -> tuple[MemoryLoad, float]:
+class _Recorded(NamedTuple):
+    """How the blocks of a launch worked in its recording."""
+
+    launch: KernelLaunch
+    demand: WarpDemand
+    residents: float  # of an SM
+    working_us: float  # in which blocks worked: not before the first came, nor while these waited for instructions [D]
+    exposed: float  # as of `_exposed`
+    tiles: int
+
+
+def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
-    They were busy while blocks worked: not before the first came, nor while these waited for instructions [D]. The
-    share of waits for hits in L2 that reading ahead does not hide is ``hits_exposed``. Nothing covers the start and the
-    end of a block that is alone on its SM, nor of blocks in one wave, which start and end together [D]. Reading ahead
-    does not hide longer reads there.
+    Nothing covers the start and the end of a block that is alone on its SM, nor of blocks in one wave, which start and
+    end together [D]. Reading ahead does not hide longer reads there.
     """
+    launch, kernel, residents, working_us, exposed, tiled = recorded
     dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
@@ -368,6 +371,7 @@ def _memory(
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
     for_hits = hit_wait_share(launch.mix)
+    hits_exposed = exposed if kernel.one_wave and tiled == launch.blocks else 1.0
     waited, hits = hit_queue(hits_exposed * for_hits, l2, max(0.0, 1.0 - turns / free))
     free *= 1.0 - waited
     for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
@@ -376,7 +380,7 @@ def _memory(
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses, early), free * (1.0 - missed)
 
 
-def held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
+def _held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
     """Clock that the power limit left a kernel on tensor cores in its recording, over theirs without a limit.
 
     ``free`` is the share of its time that is left when memory is free. Only this share follows the clock [D].

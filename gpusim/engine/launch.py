@@ -34,7 +34,6 @@ class Launch:
     index: int = 0  # likewise
     # it is of a library's call, of which the trace says what it takes after others (`gpusim.model.context`)
     of_call: bool = False
-    of_graph: bool = False  # it is of a CUDA graph, in which kernels start sooner (`gpusim.model.context`)
     code_lost: float = 0.0  # share of its code that the caches have lost, known when its launch latency has passed
     view: KernelView | None = None  # what policies saw of it last
 

@@ -380,7 +380,6 @@ class _Replay:
         self.passes[index].launches.append(handed)
         handed.request, handed.index = request, at
         handed.of_call = operation in self.calls
-        handed.of_graph = (launch.load_us or 0.0) < 0.0
         self.launches.append(handed)
         return end
 

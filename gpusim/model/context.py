@@ -44,24 +44,29 @@ def _of_graphs(trace: Trace, constants: ModelConstants) -> Trace:
     Profilers count a kernel from its start, which is a gap after the end of that before it; a call of a library is
     recorded with all that it takes. In a graph the next kernel starts sooner than in a stream.
     """
-    gap_us, sooner_us = constants.kernel_gap_us, constants.launch_latency_us - constants.graph_latency_us
-    if gap_us == 0.0 and sooner_us == 0.0:
+    gap_us, load_us = constants.kernel_gap_us, constants.graph_latency_us - constants.launch_latency_us
+    if gap_us == 0.0 and load_us == 0.0:
         return trace
-    streams = tuple(_of_graph(stream, gap_us, sooner_us) for stream in trace.streams)
+    streams = tuple(_of_graph(stream, gap_us, load_us) for stream in trace.streams)
     same = all(new is old for new, old in zip(streams, trace.streams, strict=True))
     return trace if same else trace.model_copy(update={"streams": streams})
 
 
-def _of_graph(stream: Stream, gap_us: float, sooner_us: float) -> Stream:
+def _of_graph(stream: Stream, gap_us: float, load_us: float) -> Stream:
     if len(stream.operations) == 1 and stream.arrivals is None:
         return stream
     if not any(isinstance(op, Kernel) for op in stream.operations):
         return stream
     operations = tuple(
-        op.model_copy(update={"kernel": _longer(op.kernel, 1.0, gap_us, -sooner_us)}) if isinstance(op, Kernel) else op
+        op.model_copy(update={"kernel": _longer(op.kernel, 1.0, gap_us, load_us)}) if isinstance(op, Kernel) else op
         for op in stream.operations
     )
     return stream.model_copy(update={"operations": operations})
+
+
+def in_graph(kernel: KernelLaunch) -> bool:
+    """Whether a kernel of `in_context` starts sooner than in a stream, as in a CUDA graph."""
+    return (kernel.load_us or 0.0) < 0.0
 
 
 def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionAlgorithm]:

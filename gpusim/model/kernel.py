@@ -23,6 +23,7 @@ class KernelModel:
     memory_stall_share: float  # share of its warps' stalls that wait for memory, 0 to 1
     blocks: int  # thread blocks
     tiles: int  # of its work: one a block where each does its own; else more, that its blocks share as they go
+    in_graph: bool  # of CUDA, where it starts sooner than in a stream and waits for no other stream's turn
     late_last: bool  # its blocks that wait while some end start when all that run have ended
     row: int  # blocks of a row of the grid (x)
     spread: float  # how much longer than the mean the last blocks of a row take, and shorter the first ones
@@ -145,7 +146,9 @@ class KernelModel:
         if not given and self.spread > 0.0:
             count = min(self.row, MAX_BLOCK_LENGTHS)
             given = tuple(1.0 + self.spread * ((2 * i + 1) / count - 1.0) for i in range(count))
-        mean = fsum(given) / len(given) if given else 1.0
+        if not given:
+            return ()
+        mean = fsum(given) / len(given)
         return tuple(one / mean for one in given)
 
     @property
