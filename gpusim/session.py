@@ -279,6 +279,10 @@ class Session:
         """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""
         return self._traced(trace_of(trace)).isolated_us
 
+    def programs_us(self, trace: AnyTrace) -> dict[str, float]:
+        """The same of each program, its streams beside one another."""
+        return self._traced(trace_of(trace)).programs_us
+
     def operations_us(self, trace: AnyTrace) -> dict[str, float]:
         """Isolated time of each operation, by id; caches are as in the recording."""
         trace = trace_of(trace)

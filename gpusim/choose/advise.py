@@ -331,8 +331,9 @@ def _with_arrivals(trace: Trace) -> list[str]:
 
 def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
     """Isolated time of one pass of each program."""
-    once = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
-    return {run.program: run.solo_us for run in session.replay(once, keep=()).program_runs}
+    if _with_arrivals(trace):
+        trace = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
+    return session.programs_us(trace)
 
 
 def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:

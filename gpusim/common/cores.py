@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -123,6 +124,7 @@ _OF_WORKER: list[tuple[Callable[[Any, Any], Any], Any]] = []  # of this process,
 
 
 def _begin(compute: Callable[[S, T], R], shared: S) -> None:
+    gc.freeze()  # the worker need not look through what it has of its parent
     _OF_WORKER.append((compute, shared))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
+from gpusim.engine.grants import NO_LIMITS, held_to, limits_of
 from gpusim.engine.mixes import Mix, MixRates
 from gpusim.engine.sm_array import sm_array
 from gpusim.engine.tables import NEVER
@@ -70,7 +70,7 @@ def alone_under(
         (time,) = mix_times([(model.demand, count)])
         return time_parts(model.demand, time)
 
-    caps = caps_of(grant, model.blocks_per_sm, gpu.sm_count)
+    caps, limits = held_to(grant, model.blocks_per_sm, gpu.sm_count)
     sms = sm_array(gpu, 1, resolve, lambda _: model.footprint, None, domains, domain_share, bins=2)
     sms.submit(0, model)
     sms.set_caps(0, caps)
@@ -79,7 +79,6 @@ def alone_under(
     sms.look(time_in)
     sms.advance(NEVER)
     sms.book()
-    limits = frozenset(limits_met(grant, caps, model.blocks_per_sm))
     return Alone(sms.now, sms.dispatched(0), sms.span_columns(0), sms.uses(), sms.most_bound_by(0), limits)
 
 
@@ -110,7 +109,7 @@ class KnownRuns:
             self._came.add(key)
             return None
         if key not in self._known:
-            if not any(caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)):
+            if not any(held_to(grant, model.blocks_per_sm, self._gpu.sm_count)[0]):
                 return None
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()

@@ -51,8 +51,7 @@ class CachedCode:
     def _other_code_since(self, at: int, program: int) -> bool:
         """Whether a kernel came whose code a program lacks, and one on the program's SMs."""
         if self._apart:
-            own, *others = (self._latest(one) for one in (program, *(one for one in self._last if one != program)))
-            return own > at and max(others, default=0) > at
+            return self._latest(program) > at and any(self._latest(one) > at for one in self._last if one != program)
         for name in reversed(self._came):
             if self._came[name] <= at:
                 return False

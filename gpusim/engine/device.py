@@ -6,7 +6,6 @@ from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
-from heapq import heappop, heappush
 from math import fsum, inf
 from typing import Any
 
@@ -15,7 +14,7 @@ import simpy
 from gpusim.common.errors import InputError
 from gpusim.engine.alone import Alone, KnownRuns
 from gpusim.engine.code import CachedCode
-from gpusim.engine.grants import NO_LIMITS, caps_of, limits_met, limits_of
+from gpusim.engine.grants import NO_LIMITS, held_to, limits_of
 from gpusim.engine.history import BINS
 from gpusim.engine.holdings import Holdings
 from gpusim.engine.launch import Launch
@@ -112,7 +111,7 @@ class Device:
         self._program_of = program_of
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
-        self._free_slots = list(range(self._slot_count))
+        self._free_slots = set(range(self._slot_count))
         self._unused = 0  # slots from here on have held no launch yet
         self._slots_of: defaultdict[object, list[int]] = defaultdict(list)  # that held a kernel last, by its identity
         self._grants: dict[int, Grant] = {}
@@ -242,7 +241,7 @@ class Device:
         self._grants.pop(launch.id, None)
         self._held.pop(slot, None)
         self._count_under_way(launch, -1)
-        heappush(self._free_slots, slot)
+        self._free_slots.add(slot)
         if self._late:
             self._arrive(self._late.popleft())
         self._ends.pop(launch.id).succeed()
@@ -292,7 +291,7 @@ class Device:
 
     def _turn_wait_us(self, launch: Launch) -> float:
         """Delay by the front end of a launch that may start; none in a CUDA graph."""
-        if launch.of_graph:
+        if launch.model.in_graph:
             return 0.0
         gpu, own = self._gpu_of[launch.stream_index], _lane(launch)
         under_way = self._under_way[gpu]
@@ -400,12 +399,8 @@ class Device:
         """
         free = self._free_slots
         same = [slot for slot in self._slots_of.get(model.identity, ()) if slot in free]
-        if not same and self._unused == self._slot_count:
-            slot = heappop(free)
-        else:
-            slot = min(same, default=self._unused)
-            free.remove(slot)
-            free.sort()
+        slot = min(same or (free if self._unused == self._slot_count else [self._unused]))
+        free.remove(slot)
         self._unused = max(self._unused, slot + 1)
         last, self._last_model[slot] = self._last_model[slot], model
         if last is not model:
@@ -440,9 +435,8 @@ class Device:
         self._looked = False
 
     def _cap(self, slot: int, grant: Grant) -> None:
-        model = self._slots[slot].model
-        caps = caps_of(grant, model.blocks_per_sm, self._gpu.sm_count)
-        self.limits |= limits_met(grant, caps, model.blocks_per_sm)
+        caps, met = held_to(grant, self._slots[slot].model.blocks_per_sm, self._gpu.sm_count)
+        self.limits |= met
         self._sms.set_caps(slot, caps)
         self._sms.set_tenant(slot, -1 if grant.tenant is None else grant.tenant)
 

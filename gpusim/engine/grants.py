@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 from gpusim.policies.interface import Grant
 
@@ -10,14 +10,25 @@ Limits = tuple[float | None, float | None, float | None, float | None]  # shares
 NO_LIMITS: Limits = (None, None, None, None)
 
 
-def caps_of(grant: Grant, blocks_per_sm: int, sms: int) -> list[int]:
-    """Most blocks on each SM that a grant allows a kernel, at most ``blocks_per_sm``."""
-    if grant.per_sm is not None:
-        return [min(cap, blocks_per_sm) for cap in grant.per_sm]
-    most = blocks_per_sm if grant.blocks_per_sm is None else min(grant.blocks_per_sm, blocks_per_sm)
-    if grant.sms is None:
-        return [most] * sms
-    return [most if sm in grant.sms else 0 for sm in range(sms)]
+def held_to(grant: Grant, blocks_per_sm: int, sms: int) -> tuple[list[int], frozenset[str]]:
+    """Most blocks on each SM that a grant allows a kernel, at most ``blocks_per_sm``, and which limits it so meets.
+
+    They are of `gpusim.results.runs.LIMITS`; a kernel that may place nothing only waits.
+    """
+    caps, met = _caps(grant.per_sm, grant.blocks_per_sm, grant.sms, blocks_per_sm, sms)
+    return caps, met | {"shares"} if limits_of(grant) != NO_LIMITS and any(caps) else met
+
+
+@lru_cache(4096)  # kernel after kernel has the same SMs
+def _caps(
+    per_sm: tuple[int, ...] | None, most: int | None, on: frozenset[int] | None, blocks_per_sm: int, sms: int
+) -> tuple[list[int], frozenset[str]]:
+    given = per_sm or [blocks_per_sm if most is None else most] * sms
+    caps = [min(cap, blocks_per_sm) if per_sm or on is None or sm in on else 0 for sm, cap in enumerate(given)]
+    if not any(caps):
+        return caps, frozenset()
+    fewer = any(0 < cap < blocks_per_sm for cap in caps)
+    return caps, frozenset({"SMs"} if 0 in caps else ()) | frozenset({"blocks"} if fewer else ())
 
 
 def limits_of(grant: Grant) -> Limits:
@@ -31,18 +42,3 @@ def limits_of(grant: Grant) -> Limits:
 def _limit(value: float | None) -> float | None:
     """A limit that a policy may have given in another precision."""
     return None if value is None else float(value)
-
-
-def limits_met(grant: Grant, caps: Sequence[int], blocks_per_sm: int) -> set[str]:
-    """Which of `gpusim.results.runs.LIMITS` a grant holds its kernel to; one that may place nothing only waits."""
-    found = {"shares"} if limits_of(grant) != NO_LIMITS else set[str]()
-    if grant.blocks_per_sm is None and grant.sms is None and grant.per_sm is None:
-        return found
-    different = set(caps)
-    if different == {0}:
-        return set()
-    if 0 in different:
-        found.add("SMs")
-    if any(0 < cap < blocks_per_sm for cap in different):
-        found.add("blocks")
-    return found
