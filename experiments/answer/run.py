@@ -31,8 +31,8 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "answer.md"
 KINDS = {
     "modules_streams": "branches in streams",
     "streams": "two streams",
-    "green": "SM splits",
-    "quota": "two kernels mixed on an SM",
+    "green": "SM split",
+    "quota": "blocks of two kernels on one SM",
 }
 
 
@@ -54,7 +54,7 @@ def gains() -> str:
     names = [
         "streams",
         "SM split",
-        "mix on an SM",
+        "blocks of several kernels on one SM",
         "best hardware-supported",
         "best of all",
         "no plan gains more than",
@@ -68,6 +68,7 @@ def short() -> str:
     numbers, recommended = control_report.page(control), plans_report.choice_means(plans_report.recommended(plans))
     streams = {batch: streams_gain(plans, batch) for batch in (128, 16)}
     modules = sum(map(len, streams.values()))
+    large = [row.module for row in plans if row.plan == plans_report.STREAMS and not row.module.endswith("_b16")]
     seen, _, _ = CASES.read()
     better = sum(cases_report.faster(case)["streams"] for case in seen if case.gpu == "h200")
     lines = [
@@ -76,15 +77,15 @@ def short() -> str:
         f"it is {evidence.refused('k40c'):.0f} %, and most lack {evidence.scarcest('k40c')}. "
         "The paper names this limit, and it holds.",
         "**Plain streams take most of the gain.** On an H200, one stream per branch of an inception module gains "
-        f"{spread(streams[128])} over one stream at batch 128, measured. At batch 16 kernels are too small to fill the "
-        f"GPU, and the gain is {spread(streams[16])}.",
+        f"{spread(streams[128])} over one stream at batch 128, measured. {evidence.why_streams_gain(large)} "
+        f"At batch 16 kernels are too small to fill the GPU, and the gain is {spread(streams[16])}.",
         "**Control adds little.** The model's choices were measured on an H100, over plain streams. Priorities gain "
-        f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, disjoint SMs "
+        f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, an SM split "
         f"{numbers['masks_gain']:+.1f} %, and algorithms {numbers['algorithms_gain']:+.1f} %. Quotas on an SM, which "
         f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %. {numbers['significant']}",
-        "**A plan's predicted gain is too good.** Of the plans measured on an H200 the ones predicted best gain "
-        f"{recommended['chosen_measured']:+.1f} % over plain streams, where {recommended['chosen_predicted']:+.1f} % "
-        "were predicted. So `gpusim select` recommends a plan only if its predicted gain exceeds the error of such "
+        "**A plan's predicted gain is too good.** Of the plans that were measured on an H200, those predicted best "
+        f"gain {recommended['chosen_measured']:+.1f} % over plain streams, and "
+        f"{recommended['chosen_predicted']:+.1f} % were predicted. So `gpusim select` recommends a plan only if its predicted gain exceeds the error of such "
         f"plans. It recommends a plan for {recommended['recommended']} of {modules} modules, and plain streams for the "
         "others, which count as a gain of 0. The recommendations gain "
         f"{recommended['recommended_measured']:+.1f} % on the mean and "
@@ -93,7 +94,8 @@ def short() -> str:
         "**Algorithms that complement one another do not pay.** "
         f"{better} of {evidence.cases('h200')['any algorithms']} such pairs on an H200 are predicted to beat the "
         "fastest algorithms in two streams. If PRECOMP_GEMM is the fastest for both convolutions of Table 1, as the "
-        f"paper says, the paper's mix of the two gains at most {evidence.table_1_gain():.2f}x.",
+        "paper says, the mix of PRECOMP_GEMM and FFT_TILING that it proposes gains at most "
+        f"{evidence.table_1_gain():.2f}x over PRECOMP_GEMM for both.",
     ]
     return "\n".join(bullet(line) for line in lines)
 
@@ -111,10 +113,11 @@ def spread(values: Sequence[float]) -> str:
 
 
 def control() -> str:
-    """What each level of control gains."""
+    """Gain of each level of control."""
     (rows,) = CONTROL.read()
     kinds = control_report.kind_table(rows, lambda one: one.measured)
-    return f"{control_report.level_table(rows)}\n\nBy kind of workload, mean (least to most):\n\n{kinds}"
+    text = "The measured gain of the choice by kind of workload, mean (least to most):"
+    return f"{control_report.level_table(rows)}\n\n{text}\n\n{kinds}"
 
 
 def streams() -> str:
@@ -122,9 +125,11 @@ def streams() -> str:
     (rows,) = CONTROL.read()
     gains = control_report.network_gains(rows)
     wrong = [name for name, (predicted, measured) in gains.items() if (predicted < 0.0) != (measured < 0.0)]
-    text = "The model has the sign wrong for " + ", ".join(f"`{name}`" for name in wrong) + "." if wrong else ""
-    short = sum(predicted < measured for predicted, measured in gains.values())
-    text += f" Streams gain more than predicted in {short} of {len(gains)} networks."
+    short = sum(predicted <= measured for predicted, measured in gains.values())
+    text = f"Streams gain at least as much as predicted in {short} of {len(gains)} networks."
+    if wrong:
+        text += " The model predicts a loss where a gain was measured, or the reverse, for "
+        text += ", ".join(f"`{name}`" for name in wrong) + "."
     return f"{control_report.network_table(rows)}\n\n{wrapped(text)}"
 
 
@@ -176,14 +181,14 @@ def policies() -> str:
 
 
 def bars() -> str:
-    """How wrong the model is where it was measured."""
+    """The model error of each kind of sharing that was measured."""
     cells = []
     for kind, words in KINDS.items():
         for source, (least, most) in measured_errors(kind).items():
             cells.append([words, source, f"{span(least, most, '±')} %"])
     if not cells:
         return "This version of the model was not scored yet."
-    return table(["sharing", "GPU", "error, from the longest calls to the shortest"], cells)
+    return table(["sharing", "GPU", "error by length of calls: smallest to largest"], cells)
 
 
 BLOCKS = {
