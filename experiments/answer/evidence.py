@@ -136,8 +136,8 @@ def why_streams_gain(modules: Sequence[str]) -> str:
     return (
         "They gain although most SMs have no room, because a stream uses what others leave empty. In replays of these "
         f"{len(found)} plans they save {total:.1f} % of the time of one stream: launch gaps {means['gaps']:.1f} "
-        f"points, SMs that stand empty in tails or beside small kernels {means['tails']:.1f}, blocks of two kernels on one SM "
-        f"{means['sharing']:.1f}, and the rest {rest:+.1f} ([parts](reference/metrics.md#where-time-is-saved))."
+        f"points, SMs that stand empty in tails or beside small kernels {means['tails']:.1f}, blocks of two kernels on "
+        f"one SM {means['sharing']:.1f}, and the rest {rest:+.1f} ([parts](reference/metrics.md#where-time-is-saved))."
     )
 
 

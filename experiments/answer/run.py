@@ -85,10 +85,10 @@ def short() -> str:
         f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %. {numbers['significant']}",
         "**A plan's predicted gain is too good.** Of the plans that were measured on an H200, those predicted best "
         f"gain {recommended['chosen_measured']:+.1f} % over plain streams, and "
-        f"{recommended['chosen_predicted']:+.1f} % were predicted. So `gpusim select` recommends a plan only if its predicted gain exceeds the error of such "
-        f"plans. It recommends a plan for {recommended['recommended']} of {modules} modules, and plain streams for the "
-        "others, which count as a gain of 0. The recommendations gain "
-        f"{recommended['recommended_measured']:+.1f} % on the mean and "
+        f"{recommended['chosen_predicted']:+.1f} % were predicted. So `gpusim select` recommends a plan only if its "
+        "predicted gain exceeds the error of such plans. It recommends a plan for "
+        f"{recommended['recommended']} of {modules} modules, and plain streams for the others, which count as a gain "
+        f"of 0. The recommendations gain {recommended['recommended_measured']:+.1f} % on the mean and "
         f"{recommended['recommended_worst']:+.1f} % at worst. They take {recommended['recommended_regret']:.1f} % "
         "longer than the best plan measured.",
         "**Algorithms that complement one another do not pay.** "
