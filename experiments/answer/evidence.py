@@ -134,10 +134,11 @@ def why_streams_gain(modules: Sequence[str]) -> str:
     total = fsum(means.values())
     rest = total - fsum(means[part] for part in ("gaps", "tails", "sharing"))
     return (
-        "They gain although most SMs have no room, because a stream uses what others leave empty. In replays of these "
-        f"{len(found)} plans they save {total:.1f} % of the time of one stream: launch gaps {means['gaps']:.1f} "
-        f"points, SMs that stand empty in tails or beside small kernels {means['tails']:.1f}, blocks of two kernels on "
-        f"one SM {means['sharing']:.1f}, and the rest {rest:+.1f} ([parts](reference/metrics.md#where-time-is-saved))."
+        "Streams gain although most SMs have no room, because each uses the time and the SMs that others leave empty. "
+        f"In replays of these {len(found)} plans they save {total:.1f} % of the time of one stream: launch gaps "
+        f"{means['gaps']:.1f} points, SMs that stand empty in tails or beside small kernels {means['tails']:.1f}, "
+        f"blocks of two kernels on one SM {means['sharing']:.1f}, and the rest {rest:+.1f} "
+        "([parts](reference/metrics.md#where-time-is-saved))."
     )
 
 

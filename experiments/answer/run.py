@@ -76,8 +76,8 @@ def short() -> str:
         f"{evidence.refused('h200'):.0f} % of an H200's SMs. Most of them lack {evidence.scarcest('h200')}. On a K40c "
         f"it is {evidence.refused('k40c'):.0f} %, and most lack {evidence.scarcest('k40c')}. "
         "The paper names this limit, and it holds.",
-        "**Plain streams take most of the gain.** On an H200, one stream per branch of an inception module gains "
-        f"{spread(streams[128])} over one stream at batch 128, measured. {evidence.why_streams_gain(large)} "
+        "**Plain streams take most of the gain.** On an H200 at batch 128, one stream per branch of an inception module "
+        f"gains {spread(streams[128])} over one stream, measured. {evidence.why_streams_gain(large)} "
         f"At batch 16 kernels are too small to fill the GPU, and the gain is {spread(streams[16])}.",
         "**Control adds little.** The model's choices were measured on an H100, over plain streams. Priorities gain "
         f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, an SM split "
@@ -93,8 +93,8 @@ def short() -> str:
         "longer than the best plan measured.",
         "**Algorithms that complement one another do not pay.** "
         f"{better} of {evidence.cases('h200')['any algorithms']} such pairs on an H200 are predicted to beat the "
-        "fastest algorithms in two streams. If PRECOMP_GEMM is the fastest for both convolutions of Table 1, as the "
-        "paper says, the mix of PRECOMP_GEMM and FFT_TILING that it proposes gains at most "
+        "fastest algorithms in two streams. The paper says that PRECOMP_GEMM is the fastest for both convolutions of "
+        "its Table 1. If so, its mix of PRECOMP_GEMM and FFT_TILING gains at most "
         f"{evidence.table_1_gain():.2f}x over PRECOMP_GEMM for both.",
     ]
     return "\n".join(bullet(line) for line in lines)
@@ -109,7 +109,7 @@ def streams_gain(rows: Sequence[PlanRow], batch: int) -> list[float]:
 def spread(values: Sequence[float]) -> str:
     """Mean, least and most, in words."""
     mean = fsum(values) / len(values)
-    return f"{mean:+.1f} % on the mean (least {min(values):+.1f}, most {max(values):+.1f}, of {len(values)} modules)"
+    return f"{mean:+.1f} % on the mean (least {min(values):+.1f}, most {max(values):+.1f}, {len(values)} modules)"
 
 
 def control() -> str:
