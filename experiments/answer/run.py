@@ -76,7 +76,7 @@ def short() -> str:
         f"{evidence.refused('h200'):.0f} % of an H200's SMs. Most of them lack {evidence.scarcest('h200')}. On a K40c "
         f"it is {evidence.refused('k40c'):.0f} %, and most lack {evidence.scarcest('k40c')}. "
         "The paper names this limit, and it holds.",
-        "**Plain streams take most of the gain.** On an H200 at batch 128, one stream per branch of an inception module "
+        "**Plain streams take most of the gain.** On an H200 at batch 128, one stream per branch of a module "
         f"gains {spread(streams[128])} over one stream, measured. {evidence.why_streams_gain(large)} "
         f"At batch 16 kernels are too small to fill the GPU, and the gain is {spread(streams[16])}.",
         "**Control adds little.** The model's choices were measured on an H100, over plain streams. Priorities gain "
