@@ -280,7 +280,7 @@ class Session:
         return self._traced(trace_of(trace)).isolated_us
 
     def programs_us(self, trace: AnyTrace) -> dict[str, float]:
-        """The same of each program, its streams beside one another."""
+        """Isolated time of each program, its streams beside one another."""
         return self._traced(trace_of(trace)).programs_us
 
     def operations_us(self, trace: AnyTrace) -> dict[str, float]:

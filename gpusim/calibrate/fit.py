@@ -371,8 +371,8 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
     for_hits = hit_wait_share(launch.mix)
-    hits_exposed = exposed if kernel.one_wave and tiled == launch.blocks else 1.0
-    waited, hits = hit_queue(hits_exposed * for_hits, l2, max(0.0, 1.0 - turns / free))
+    hits_exposed = for_hits * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
+    waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - turns / free))
     free *= 1.0 - waited
     for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
     missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)

@@ -331,9 +331,8 @@ def _with_arrivals(trace: Trace) -> list[str]:
 
 def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
     """Isolated time of one pass of each program."""
-    if _with_arrivals(trace):
-        trace = with_settings_of(trace, {program.name: {"arrivals": None} for program in trace.programs}, "programs")
-    return session.programs_us(trace)
+    once = {name: {"arrivals": None} for name in _with_arrivals(trace)}
+    return session.programs_us(with_settings_of(trace, once, "programs") if once else trace)
 
 
 def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:

@@ -73,7 +73,7 @@ class ByProgram(Policy):
 
     def _kernel(self, kernel: KernelView) -> KernelView:
         program = self._program_of[kernel.stream_index]
-        return kernel.of_stream(self._programs[program], program)
+        return KernelView(kernel.id, self._programs[program], program, *kernel[3:])  # `_replace` takes longer
 
     def _unready(self, view: View) -> Mapping[int, tuple[float, int]]:
         """For each program the first kernel that is queued and not ready."""

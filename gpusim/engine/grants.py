@@ -11,10 +11,7 @@ NO_LIMITS: Limits = (None, None, None, None)
 
 
 def held_to(grant: Grant, blocks_per_sm: int, sms: int) -> tuple[list[int], frozenset[str]]:
-    """Most blocks on each SM that a grant allows a kernel, at most ``blocks_per_sm``, and which limits it so meets.
-
-    They are of `gpusim.results.runs.LIMITS`; a kernel that may place nothing only waits.
-    """
+    """Most blocks on each SM that a grant allows a kernel, and which of `gpusim.results.runs.LIMITS` it so meets."""
     caps, met = _caps(grant.per_sm, grant.blocks_per_sm, grant.sms, blocks_per_sm, sms)
     return caps, met | {"shares"} if limits_of(grant) != NO_LIMITS and any(caps) else met
 
@@ -25,10 +22,8 @@ def _caps(
 ) -> tuple[list[int], frozenset[str]]:
     given = per_sm or [blocks_per_sm if most is None else most] * sms
     caps = [min(cap, blocks_per_sm) if per_sm or on is None or sm in on else 0 for sm, cap in enumerate(given)]
-    if not any(caps):
-        return caps, frozenset()
-    fewer = any(0 < cap < blocks_per_sm for cap in caps)
-    return caps, frozenset({"SMs"} if 0 in caps else ()) | frozenset({"blocks"} if fewer else ())
+    met = {"SMs": 0 in caps and any(caps), "blocks": any(0 < cap < blocks_per_sm for cap in caps)}
+    return caps, frozenset(limit for limit in met if met[limit])  # one that may place nothing only waits
 
 
 def limits_of(grant: Grant) -> Limits:

@@ -378,8 +378,7 @@ class _Replay:
         pass_number = 0 if self.limit_us is None else request
         handed, end = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
         self.passes[index].launches.append(handed)
-        handed.request, handed.index = request, at
-        handed.of_call = operation in self.calls
+        handed.request, handed.index, handed.of_call = request, at, operation in self.calls
         self.launches.append(handed)
         return end
 

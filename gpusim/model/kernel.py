@@ -146,9 +146,7 @@ class KernelModel:
         if not given and self.spread > 0.0:
             count = min(self.row, MAX_BLOCK_LENGTHS)
             given = tuple(1.0 + self.spread * ((2 * i + 1) / count - 1.0) for i in range(count))
-        if not given:
-            return ()
-        mean = fsum(given) / len(given)
+        mean = fsum(given) / len(given) if given else 1.0
         return tuple(one / mean for one in given)
 
     @property

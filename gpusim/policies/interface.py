@@ -92,14 +92,8 @@ class KernelView(NamedTuple):
         later = (*self[:_HOW_FAR], waiting, resident, started, *self[_HOW_FAR + 3 :])
         return tuple.__new__(KernelView, later)
 
-    def of_stream(self, stream: str, index: int) -> KernelView:
-        """Return the same launch as one of another stream."""
-        return tuple.__new__(KernelView, (self.id, stream, index, *self[_STREAM + 2 :]))
 
-
-# fields that `of_stream` and `later` replace by position: `_replace` takes longer
-_STREAM, _HOW_FAR = KernelView._fields.index("stream"), KernelView._fields.index("waiting")
-assert KernelView._fields[: _STREAM + 2] == ("id", "stream", "stream_index")
+_HOW_FAR = KernelView._fields.index("waiting")  # `later` replaces three fields by position: `_replace` takes longer
 assert KernelView._fields[_HOW_FAR : _HOW_FAR + 3] == ("waiting", "resident", "started")
 
 
