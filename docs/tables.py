@@ -69,7 +69,9 @@ def errors_by_sharing() -> str:
         elif name in OTHERS:
             found.setdefault((OTHERS[name], gpu_of(row)), []).append(row)
     titles = ("kernels", "GPU", *SHARING)
-    body = [(*key, *(_error(rows, names) for names in SHARING.values())) for key, rows in found.items()]
+    gpus = list(dict.fromkeys(gpu for _, gpu in found))
+    mine = sorted(found.items(), key=lambda one: gpus.index(one[0][1]))  # "of these" stands below what it is a part of
+    body = [(*key, *(_error(rows, names) for names in SHARING.values())) for key, rows in mine]
     return table(titles, [row for row in body if any(row[2:])])
 
 

@@ -17,7 +17,7 @@ from keyword import kwlist
 from typing import Any, NamedTuple, NoReturn, TextIO
 
 from gpusim import __version__
-from gpusim.common.errors import InputError, closest
+from gpusim.common.errors import InputError, closest, expected_one_of
 
 DESCRIPTION = "Replay recorded GPU kernels under policies that share one GPU between programs."
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
@@ -49,7 +49,9 @@ GROUPS = {
     "profiles": (
         Command("import", "make a trace of a profile of PyTorch, JAX, nsys or ncu", "profile.json -o trace.json.gz"),
         Command("trace", "show, select, merge, convert, check or start traces", "show sample:inception_3a"),
-        Command("record", "record kernels and co-runs on the GPU of this machine", "--out recordings"),
+        Command(
+            "record", "record kernels and co-runs on the GPU of this machine", "googlenet --batch 16 --out recording"
+        ),
         Command("schema", "print the JSON Schema of a trace or a GPU file", "trace"),
     ),
     "choose": (
@@ -91,6 +93,12 @@ class Parser(argparse.ArgumentParser):
         if action.nargs != argparse.PARSER and "" in arg_strings:
             raise argparse.ArgumentError(action, "is empty; expected a value")
         return super()._get_values(action, arg_strings)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse's, but suggest the choice that was meant."""
+        if action.choices is not None and value not in action.choices:
+            expected = expected_one_of(map(str, action.choices), value)
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; expected {expected}")
 
     def error(self, message: str) -> NoReturn:
         """Print the usage error and exit with status 2."""

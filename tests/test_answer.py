@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from tiny import launch, tiny
 
+import gpusim
 from experiments.answer import evidence, run
+from experiments.study import TRACES
 from gpusim.calibrate.fit import anchored
 from gpusim.model.occupancy import Footprint
 
@@ -27,6 +29,14 @@ def test_half_of_the_registers_leave_room_for_one() -> None:
     half = Footprint(warps=4, registers=GPU.limits.capacity[0] // 2, shared_memory_bytes=1024)
     model = replace(anchored(launch(6, 10.0), GPU), footprint=half, blocks_per_sm=2)
     assert evidence.no_room(GPU, model, model) == (pytest.approx(0.5), "registers")  # two SMs hold two, two hold one
+
+
+def test_the_parts_of_the_saved_time_add_up() -> None:
+    found = gpusim.compare(TRACES / "inception_3a.json.gz", "h200", ["leftover"]).table
+    speedup = float(found.set_index("policy").speedup["leftover"])  # the trace has the fastest algorithms selected
+    parts = evidence.saved("inception_3a")
+    assert sum(parts.values()) == pytest.approx(100.0 * (1.0 - 1.0 / speedup))
+    assert parts["gaps"] > parts["sharing"] > 0.0
 
 
 @pytest.mark.release

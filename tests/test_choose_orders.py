@@ -80,6 +80,14 @@ def test_a_gain_below_the_error_of_choices_is_a_tie(
         said = capsys.readouterr().out
         assert f"{'tie' if tie else 'gain'}: the best plan found is predicted to gain +58.3 % over plain" in said
         assert f"gained {words} than predicted on the mean, at most {most:.1f} less" in said
+        assert ("the recommendation is plain streams" in said) == tie
+    for asked, words in (
+        ({"objective": "memory"}, "the plan of least memory"),
+        ({"streams": "sequential"}, "were given"),
+    ):
+        print_selection(select(made, GPU, **asked))
+        said = capsys.readouterr().out
+        assert words in said and "the recommendation is" not in said
 
 
 def test_the_error_of_chosen_plans_is_of_what_they_gained_less() -> None:

@@ -668,7 +668,7 @@ def test_schema(what: str, capsys: Capture) -> None:
     ("argv", "line"),
     [
         ([], "gpusim: the following arguments are required: COMMAND"),
-        (["fly"], "gpusim: argument COMMAND: invalid choice: 'fly'"),
+        (["fly"], "gpusim: argument COMMAND: invalid choice: 'fly'; expected one of replay, report, "),
         (["replay"], "gpusim replay: the following arguments are required: TRACE"),
         (["replay", "a", "b"], "a: cannot be read (No such file or directory)"),
         (
@@ -707,7 +707,10 @@ def test_schema(what: str, capsys: Capture) -> None:
             ["occupancy", "--gpu=h200", "--threads=32", "--registers=nan", "--shared-memory=0"],
             "gpusim occupancy: argument --registers: is 'nan'; expected a whole number of at least 0",
         ),
-        (["schema", "policy"], "gpusim schema: argument what: invalid choice: 'policy'"),
+        (
+            ["schema", "trce"],
+            "gpusim schema: argument what: invalid choice: 'trce'; expected one of trace, gpu; did you mean trace?",
+        ),
         (["record"], "WHAT: missing; expected OPS.py, a network, shapes, microbench, host, or -- and a program"),
     ],
 )

@@ -31,8 +31,8 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "answer.md"
 KINDS = {
     "modules_streams": "branches in streams",
     "streams": "two streams",
-    "green": "SM splits",
-    "quota": "two kernels mixed on an SM",
+    "green": "SM split",
+    "quota": "blocks of two kernels on one SM",
 }
 
 
@@ -54,7 +54,7 @@ def gains() -> str:
     names = [
         "streams",
         "SM split",
-        "mix on an SM",
+        "blocks of several kernels on one SM",
         "best hardware-supported",
         "best of all",
         "no plan gains more than",
@@ -68,6 +68,7 @@ def short() -> str:
     numbers, recommended = control_report.page(control), plans_report.choice_means(plans_report.recommended(plans))
     streams = {batch: streams_gain(plans, batch) for batch in (128, 16)}
     modules = sum(map(len, streams.values()))
+    large = [row.module for row in plans if row.plan == plans_report.STREAMS and not row.module.endswith("_b16")]
     seen, _, _ = CASES.read()
     better = sum(cases_report.faster(case)["streams"] for case in seen if case.gpu == "h200")
     lines = [
@@ -75,25 +76,26 @@ def short() -> str:
         f"{evidence.refused('h200'):.0f} % of an H200's SMs. Most of them lack {evidence.scarcest('h200')}. On a K40c "
         f"it is {evidence.refused('k40c'):.0f} %, and most lack {evidence.scarcest('k40c')}. "
         "The paper names this limit, and it holds.",
-        "**Plain streams take most of the gain.** On an H200, one stream per branch of an inception module gains "
-        f"{spread(streams[128])} over one stream at batch 128, measured. At batch 16 kernels are too small to fill the "
-        f"GPU, and the gain is {spread(streams[16])}.",
+        "**Plain streams take most of the gain.** On an H200 at batch 128, one stream per branch of a module "
+        f"gains {spread(streams[128])} over one stream, measured. {evidence.why_streams_gain(large)} "
+        f"At batch 16 kernels are too small to fill the GPU, and the gain is {spread(streams[16])}.",
         "**Control adds little.** The model's choices were measured on an H100, over plain streams. Priorities gain "
-        f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, disjoint SMs "
+        f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, an SM split "
         f"{numbers['masks_gain']:+.1f} %, and algorithms {numbers['algorithms_gain']:+.1f} %. Quotas on an SM, which "
         f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %. {numbers['significant']}",
-        "**A plan's predicted gain is too good.** Of the plans measured on an H200 the ones predicted best gain "
-        f"{recommended['chosen_measured']:+.1f} % over plain streams, where {recommended['chosen_predicted']:+.1f} % "
-        "were predicted. So `gpusim select` recommends a plan only if its predicted gain exceeds the error of such "
-        f"plans. It recommends a plan for {recommended['recommended']} of {modules} modules, and plain streams for the "
-        "others, which count as a gain of 0. The recommendations gain "
-        f"{recommended['recommended_measured']:+.1f} % on the mean and "
+        "**A plan's predicted gain is too good.** Of the plans that were measured on an H200, those predicted best "
+        f"gain {recommended['chosen_measured']:+.1f} % over plain streams, and "
+        f"{recommended['chosen_predicted']:+.1f} % were predicted. So `gpusim select` recommends a plan only if its "
+        "predicted gain exceeds the error of such plans. It recommends a plan for "
+        f"{recommended['recommended']} of {modules} modules, and plain streams for the others, which count as a gain "
+        f"of 0. The recommendations gain {recommended['recommended_measured']:+.1f} % on the mean and "
         f"{recommended['recommended_worst']:+.1f} % at worst. They take {recommended['recommended_regret']:.1f} % "
         "longer than the best plan measured.",
         "**Algorithms that complement one another do not pay.** "
         f"{better} of {evidence.cases('h200')['any algorithms']} such pairs on an H200 are predicted to beat the "
-        "fastest algorithms in two streams. If PRECOMP_GEMM is the fastest for both convolutions of Table 1, as the "
-        f"paper says, the paper's mix of the two gains at most {evidence.table_1_gain():.2f}x.",
+        "fastest algorithms in two streams. The paper says that PRECOMP_GEMM is the fastest for both convolutions of "
+        "its Table 1. If so, its mix of PRECOMP_GEMM and FFT_TILING gains at most "
+        f"{evidence.table_1_gain():.2f}x over PRECOMP_GEMM for both.",
     ]
     return "\n".join(bullet(line) for line in lines)
 
@@ -107,14 +109,15 @@ def streams_gain(rows: Sequence[PlanRow], batch: int) -> list[float]:
 def spread(values: Sequence[float]) -> str:
     """Mean, least and most, in words."""
     mean = fsum(values) / len(values)
-    return f"{mean:+.1f} % on the mean (least {min(values):+.1f}, most {max(values):+.1f}, of {len(values)} modules)"
+    return f"{mean:+.1f} % on the mean (least {min(values):+.1f}, most {max(values):+.1f}, {len(values)} modules)"
 
 
 def control() -> str:
-    """What each level of control gains."""
+    """Gain of each level of control."""
     (rows,) = CONTROL.read()
     kinds = control_report.kind_table(rows, lambda one: one.measured)
-    return f"{control_report.level_table(rows)}\n\nBy kind of workload, mean (least to most):\n\n{kinds}"
+    text = "The measured gain of the choice by kind of workload, mean (least to most):"
+    return f"{control_report.level_table(rows)}\n\n{text}\n\n{kinds}"
 
 
 def streams() -> str:
@@ -122,9 +125,11 @@ def streams() -> str:
     (rows,) = CONTROL.read()
     gains = control_report.network_gains(rows)
     wrong = [name for name, (predicted, measured) in gains.items() if (predicted < 0.0) != (measured < 0.0)]
-    text = "The model has the sign wrong for " + ", ".join(f"`{name}`" for name in wrong) + "." if wrong else ""
-    short = sum(predicted < measured for predicted, measured in gains.values())
-    text += f" Streams gain more than predicted in {short} of {len(gains)} networks."
+    short = sum(predicted <= measured for predicted, measured in gains.values())
+    text = f"Streams gain at least as much as predicted in {short} of {len(gains)} networks."
+    if wrong:
+        text += " The model predicts a loss where a gain was measured, or the reverse, for "
+        text += ", ".join(f"`{name}`" for name in wrong) + "."
     return f"{control_report.network_table(rows)}\n\n{wrapped(text)}"
 
 
@@ -176,14 +181,14 @@ def policies() -> str:
 
 
 def bars() -> str:
-    """How wrong the model is where it was measured."""
+    """The model error of each kind of sharing that was measured."""
     cells = []
     for kind, words in KINDS.items():
         for source, (least, most) in measured_errors(kind).items():
             cells.append([words, source, f"{span(least, most, '±')} %"])
     if not cells:
         return "This version of the model was not scored yet."
-    return table(["sharing", "GPU", "error, from the longest calls to the shortest"], cells)
+    return table(["sharing", "GPU", "error by length of calls: smallest to largest"], cells)
 
 
 BLOCKS = {

@@ -17,12 +17,13 @@ from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figur
 LEVELS = {  # what of a plan a program must be able to control
     "priorities": "priorities of streams",
     "order": "order in which streams start",
-    "masks": "SMs of each stream (green contexts)",
+    "masks": "SM split (green contexts)",
     "algorithms": "algorithm of each convolution",
     "all": "streams, algorithms and SMs (`gpusim select`)",
     "quotas": "quotas on an SM (no GPU offers them)",
 }
 MEASURED_LEVELS = tuple(level for level in LEVELS if level != "quotas")
+SHORT = {"masks": "SM split", "all": "`gpusim select`"}  # titles of columns; the other levels have their own names
 NETWORK_BATCH = ("googlenet_b1_forward", "resnet50_b1_forward", "googlenet_b16_forward", "resnet50_b16_forward")
 KINDS = ("modules, batch 128", "modules, batch 16", "pairs of programs", "networks")
 SEED, RESAMPLES = 1, 4000
@@ -187,13 +188,13 @@ def level_table(rows: Sequence[Row]) -> str:
                 f"{p:.3f}" if p < 1.0 else "1",
                 f"{mean([one.best for one in found]):+.1f} %",
                 f"{mean([one.regret for one in found]):.1f} %",
-                f"{mean(errors):+.1f} (of sizes: {mean([abs(error) for error in errors]):.1f})",
+                f"{mean(errors):+.1f} (mean size {mean([abs(error) for error in errors]):.1f})",
             ]
         )
     quotas = choices(rows, "quotas")
     cells.append([LEVELS["quotas"], "0", f"{mean([one.predicted for one in quotas]):+.1f} %", *["not measured"] * 6])
-    titles = ["level of control", "plans", "predicted", "measured, mean (95 %)", "spread", "p (Holm)"]
-    titles += ["best measured", "regret", "predicted less measured, points"]
+    titles = ["level of control", "plans measured", "predicted", "measured, mean (95 %)", "least to most", "p (Holm)"]
+    titles += ["best measured", "regret", "all plans: predicted less measured, points"]
     return table(titles, cells)
 
 
@@ -206,7 +207,7 @@ def kind_table(rows: Sequence[Row], of: Callable[[Choice], float]) -> str:
             found = [of(one) for one in choices(rows, level) if one.kind == kind]
             line.append(f"{mean(found):+.1f} % ({min(found):+.1f} to {max(found):+.1f})" if found else "–")
         cells.append(line)
-    return table(["workloads", *MEASURED_LEVELS], cells)
+    return table(["workloads", *(SHORT.get(level, level) for level in MEASURED_LEVELS)], cells)
 
 
 def network_gains(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:

@@ -100,26 +100,27 @@ class Chosen:
 
 
 @cache
-def _module(name: str) -> tuple[Work, Session]:
+def module_of(name: str) -> tuple[Work, Session]:
+    """The operations of a module, and the session that replays them."""
     session = Session("h200")
     return work_of(gpusim.load_trace(TRACES / f"{name}.json.gz"), session.gpu), session
 
 
 def predicted_us(tried: Tried) -> float:
     """Makespan of a plan as it is measured: from event to event, its streams released by one flag."""
-    work, session = _module(tried.module)
+    work, session = module_of(tried.module)
     return released_together_us(planned_trace(work, tried.plan), session, tried.plan.sms)
 
 
 def select_us(tried: Tried) -> float:
     """Makespan of a plan as `gpusim select` judges it: the mean over start orders, without the flag."""
-    work, session = _module(tried.module)
+    work, session = module_of(tried.module)
     return Judge(work, Bounds(work, session), None, 1, "any").replayed(tried.plan).expected_us
 
 
 def operation_us(module: str) -> float:
     """Mean time of an operation of a module alone, us."""
-    work, session = _module(module)
+    work, session = module_of(module)
     return mean_alone_us(work, Bounds(work, session))
 
 
@@ -257,7 +258,7 @@ def choice_table(found: Sequence[Recommended]) -> str:
         "measured",
         "most that others fell short",
         "recommended",
-        "regret",
+        "regret of the recommendation",
     ]
     cells = [
         [
@@ -366,7 +367,7 @@ def module_table(found: Sequence[Chosen], predicted: float, gained: float, told:
     bias = mean([one.error_points for one in found])
     points = mean([abs(one.error_points) for one in found])
     regret = mean([one.regret_percent for one in found])
-    means = (f"{predicted:.3f}x", f"{gained:.3f}x", f"{bias:+.1f} (of sizes: {points:.1f})", f"{regret:.1f} %")
+    means = (f"{predicted:.3f}x", f"{gained:.3f}x", f"{bias:+.1f} (mean size {points:.1f})", f"{regret:.1f} %")
     return table(titles, [*cells, ("mean", "", "", *means, f"{told:.3f}x")])
 
 

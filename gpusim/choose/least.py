@@ -2,9 +2,9 @@
 
 Everything here holds in the model's own replays, whatever runs beside a kernel and however its blocks are placed:
 
-* Other kernels only slow a kernel. How fast its blocks progress so has an upper limit, by how many of them an SM holds,
-  and by what they all load L2 and DRAM themselves. A kernel takes at least its launch latency and the least time in
-  which states of the GPU do its work (`_Pace`).
+* Other kernels only slow a kernel down. So the rate of its blocks has an upper limit, which depends on how many of them
+  an SM holds, and on the load of all of them on L2 and DRAM. A kernel takes at least its launch latency and the least
+  time in which states of the GPU do its work (`_Pace`).
 * Some SM runs at least the mean number of blocks of all SMs. The block that starts there last is the youngest until it
   ends. Before it started, one of the places on the SM had run its share of the other blocks.
 * A tile is the work of one block at a time. So some block runs at least its share of the tiles, rounded up.
@@ -100,9 +100,9 @@ def may_be_jumped(model: KernelModel) -> bool:
 def least_work(model: KernelModel, works: Reals) -> float:
     """Least work of a launch that a replay does, in mean blocks.
 
-    A jump counts `JUMPED` blocks in a row or more as mean ones. The work is less by what they are above the mean. At
-    most two such rows begin or end in a stretch of `JUMPED` blocks. So each stretch loses at most twice what any of its
-    blocks in a row are above the mean.
+    A jump counts `JUMPED` blocks in a row or more as mean ones. If their work is above the mean, the excess is lost. At
+    most two such rows begin or end in a stretch of `JUMPED` blocks. So each stretch loses at most twice the largest
+    excess of any of its blocks in a row.
     """
     if not may_be_jumped(model):
         return float(works.sum())

@@ -256,7 +256,7 @@ class Program:
         ]
 
     def _cost(self, kernels: Sequence[_Kernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
-        """What an option is worth, by each variable."""
+        """Worth of an option, as factors of the variables."""
         cost = np.zeros(self.width)
         for k in of:
             cost[k] = kernels[k].us / self.scale
@@ -269,7 +269,7 @@ class Program:
         return slice(self.rest + 3 + 3 * at, self.rest + 6 + 3 * at)
 
     def _row(self, at: int, done: Reals) -> Reals:
-        """What an SM with a mix earns in a range, the loads off, over the most of any."""
+        """A constraint: an SM with a mix earns in a range, less its loads, at most as much as the best mix."""
         row = np.zeros(self.width)
         row[: self.kernels] = done / self.slowdown[at]
         row[self._of_range(at)] = -1.0, -float(done @ self.dram), -float(done @ self.l2)
@@ -339,7 +339,7 @@ class Program:
         return min(model.blocks_per_sm, *(int(r // n) for r, n in zip(left, model.need, strict=True) if n))
 
     def _value(self, at: int, prices: Reals) -> Reals:
-        """What each mix earns in a range, with the prices of time."""
+        """Earnings of each mix in a range, with the prices of time."""
         of_kernel, _, loads = self.in_range(at, prices)
         values: Reals = self.done @ of_kernel + loads + float(prices[self.rest : self.rest + 3].sum())
         return values

@@ -227,8 +227,14 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     sure = f"{error.plans} chosen plans measured on {where} gained {abs(error.bias):.1f} points "
     sure += f"{'more' if error.bias < 0.0 else 'less'} than predicted on the mean, at most {error.most:.1f} less"
     if selection.tie:
-        instead = over if best is plain else f"{over} with other algorithms, {gain_percent(plain, best):+.1f} %"
-        return [f"tie: {gain}, no more than the error of such choices ({sure}); recommended is {instead}"]
+        instead = f"the recommendation is {over}"
+        if selection.objective == "memory":
+            instead = f"the plan of least memory gains {gain_percent(plain, best):+.1f} %"
+        elif best is not plain and best.plan.streams == plain.plan.streams:
+            instead += f" with other algorithms, {gain_percent(plain, best):+.1f} %"
+        elif best is not plain:
+            instead = "the streams were given, so this is the plan"
+        return [f"tie: {gain}, no more than the error of such choices ({sure}); {instead}"]
     return [f"gain: {gain}; {sure}"]
 
 

@@ -35,17 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective",
         choices=OBJECTIVES,
-        help="the least makespan of programs that run once (default); of programs that restart the largest STP, the "
-        "least ANTT, the default with --arrivals, or the largest throughput of those without a target, the default "
-        "with --slo",
+        help="makespan (default): the least makespan, programs run once; else they restart: stp: the largest STP; antt "
+        "(default with --arrivals): the least ANTT; throughput (default with --slo): the largest STP of the programs "
+        "without a target",
     )
     parser.add_argument(
         "--slo",
         action="append",
         default=[],
         metavar="PROGRAM=x1.2|PROGRAM=5ms",
-        help="a target of a program: a slowdown over its isolated run, with arrivals the mean of its requests; or the "
-        "time of a pass, with arrivals the 95th percentile of its requests; repeatable",
+        help="a target of a program: its largest slowdown over its isolated run, or the longest time of a pass; with "
+        "--arrivals the slowdown is the mean of its requests, and the time their 95th percentile; repeatable",
     )
     arrivals_argument(parser)
     parser.add_argument("--jobs", type=whole(1), help="processes; default: one per core")

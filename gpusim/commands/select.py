@@ -31,28 +31,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--objective",
         choices=("makespan", "memory"),
         default="makespan",
-        help="the least makespan, the default, or the least memory within 5 %% of it",
+        help="makespan (default): the least makespan; memory: the least memory whose makespan is within 5 %% of it",
     )
     parser.add_argument(
         "--sharing",
         choices=("streams", "hardware", "all"),
         default="all",
-        help="plain streams; or also SM splits in the sizes that the GPU makes; or also mixes on an SM and SMs that "
-        "move, which no hardware supports (default)",
+        help="streams: plain streams only; hardware: also SM splits in the sizes that the GPU makes; all (default): "
+        "also blocks of several kernels on one SM, and SM splits that change, which no hardware supports",
     )
     parser.add_argument(
         "--streams",
         choices=("search", "sequential", "branches", "nimble", "opara", "greedy", "ios"),
         default="search",
-        help="assignment to streams: searched (default); one stream; the trace's own; by Nimble's matching; "
-        "in Opara's order; in stages, greedily or as IOS",
+        help="how operations get streams: search (default); sequential: one stream; branches: the streams of the "
+        "trace; nimble, opara, ios and greedy: by the rules of these papers",
     )
     parser.add_argument(
         "--order",
         choices=("any", "host"),
         default="any",
-        help="start order of streams: any (default), as behind one event: plans are compared by the mean over orders; "
-        "or host: the host launches in the order of the plan",
+        help="start order of streams: any (default): one event releases them, and plans are compared by the mean over "
+        "orders; host: the host launches in the order of the plan",
     )
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write the plan as a trace (.json, .json.gz)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw memory against time (.png, .svg, .pdf)")

@@ -139,7 +139,7 @@ def _print(swept: Swept) -> None:
     if summaries:
         print_table(*_policy_table(swept, summaries[:MOST_ROWS]))
         if any(one.model_error_percent is None for one in summaries[:MOST_ROWS]):
-            print_line("not validated: some points are like no measured co-run; `gpusim replay` says why of each")
+            print_line("not validated: some points have no comparable measured co-run; `gpusim replay` says why")
         print_left_out(len(summaries) - MOST_ROWS)
     for quantity in swept.experiment.varied:
         table = _speedup_table(swept, quantity)
