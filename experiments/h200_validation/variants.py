@@ -149,6 +149,8 @@ ABLATION = (
     Variant("no-gaps", "kernels follow one another without a gap", {"kernel_gap_us": 0.0}, on=MODELS_ONLY),
     Variant("no-graphs", "kernels of a profile start as in a stream", patch=patches.no_graphs, on=MODELS_ONLY),
     Variant("touched-as-told", "calls touch only what their trace tells", patch=patches.touched_as_told, on=CALLS_ONLY),
+    Variant("always-in-step", "L2 serves the blocks of a kernel as in its recording, whenever they start",
+            patch=patches.always_in_step),
     Variant("dram-felt-early", "kernels that read ahead feel DRAM before it is full", patch=patches.dram_felt_early),
     Variant("no-lost-contents", "traffic of others takes nothing from L2 that a kernel reads",
             patch=patches.no_lost_contents),
