@@ -128,6 +128,7 @@ def submit(
         issue_us=issue,
         dram_share_us=dram,
         l2_share_us=l2,
+        l2_apart_us=0.0,
         own_load=MemoryLoad(own_dram, 0.0),
         load=MemoryLoad(0.0, 0.0),
         wait=MemoryWait(),

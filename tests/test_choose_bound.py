@@ -44,6 +44,7 @@ def bounded(jitter: float = 0.0, **changed: object) -> KernelModel:
         load=MemoryLoad(0.0, 0.0),
         dram_share_us=0.5,
         l2_share_us=0.25,
+        l2_apart_us=0.0,
         demand=WarpDemand(8.0, 0.3, 0.1, (0.05, 0.1, 0.01, 0.01, 0.01, 0.01), 1, serial_share=1.0),
     )
     return replace(known, **changed)

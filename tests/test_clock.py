@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 from tiny import kernel, launch, played, stream, times, tiny
@@ -124,6 +124,29 @@ def test_the_share_is_what_was_measured() -> None:
     lowest = [int(row["mhz_lowest"]) for row in whole]
     share = load_gpu("h200").model.tensor_clock_share
     assert share == pytest.approx(sorted(lowest)[len(lowest) // 2] / 1980.0, rel=0.005)
+
+
+def test_a_launch_beside_delays_running_blocks_by_what_the_page_says() -> None:
+    """In the median of the rows, in streams made in a row; the gaps between kernels stay as they are alone."""
+    delays: dict[str, list[float]] = {"plain": [], "green": []}
+    calls: dict[str, list[float]] = {}
+    by_spin: dict[str, list[float]] = {}
+    gaps: dict[tuple[str, str], list[float]] = {}
+    for row in rows("launches_beside"):
+        gaps.setdefault((row["call"], row["streams"]), []).append(float(row["gap_us_median"]))
+        if row["spin_us"]:
+            later_us = float(row["later_us_per_launch"])
+            delays[row["streams"]].append(later_us)
+            if row["streams"] == "plain":
+                calls.setdefault(row["call"], []).append(later_us)
+                by_spin.setdefault(row["spin_us"], []).append(later_us)
+    said = (MICROBENCH / "page.md").read_text(encoding="utf-8")
+    least, most = (pick(median(found) for found in calls.values()) for pick in (min, max))
+    assert f"by {median(delays['plain']):.2f} µs in the median of all rows" in said
+    assert f"by {least:.2f} to {most:.2f} in those of one call" in said
+    assert f"in green contexts by {median(delays['green']):.2f}." in said
+    assert f"does so ({median(by_spin['0']):.2f}), and one of 12 µs ({median(by_spin['12']):.2f})" in said
+    assert max(abs(gap - alone) for alone, *others in gaps.values() for gap in others) < 0.205
 
 
 def test_turns_of_streams_are_those_of_cudnn_calls_and_of_own_kernels_half_as_long() -> None:

@@ -82,7 +82,9 @@ SHARES = [-1.0, -1e-300, 1e6]
 GIVEN = [0.0, -1.0, 100.0]  # by the counters, where there are no scaling points
 NUMBERS = {
     **dict.fromkeys(("unit_us", "block_us"), TIMES),
-    **dict.fromkeys(("ramp_work", "start_us", "sm_start_us", "issue_us", "dram_share_us", "l2_share_us"), SHARES),
+    **dict.fromkeys(
+        ("ramp_work", "start_us", "sm_start_us", "issue_us", "dram_share_us", "l2_share_us", "l2_apart_us"), SHARES
+    ),
     **dict.fromkeys(("dram", "l2", "latency", "service_demand"), GIVEN),
     "spread": [-0.4, 0.5, 2.0],
     "age_preference": [-0.02, 0.03, 1.0],

@@ -215,6 +215,30 @@ def test_tables_of_another_model_say_so() -> None:
     assert "before tables named" in text
 
 
+def test_scaling_points_are_scored_on_every_set_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each set the same rows without points and with them; the page has them all, and says of which model."""
+
+    def everything(case: validate.Case) -> list[Scored]:
+        sms, off = ([8], 1.1) if case.scaling else ([8, *variants.SCALING], 1.3)
+        return [Scored("sm_curve", f"{Path(case.folder).name}|{n}", off, 1.0, 1.0) for n in sms]
+
+    (tmp_path / "torch").mkdir()
+    cases = [validate.Case(str(tmp_path / name), "h200") for name in ("torch", "not at hand")]
+    monkeypatch.setattr(variants, "FRAMEWORKS", dict(enumerate(cases)))
+    monkeypatch.setattr(run, "everything", everything)
+    monkeypatch.setattr(run, "loaded", lambda case: case)
+    monkeypatch.setattr(run, "measurements", lambda dataset: {})
+    for module in (run, tables):
+        monkeypatch.setattr(module, "HERE", tmp_path)
+    run.scaling()
+    assert tables.scaling_table().splitlines()[2:] == [
+        "| data | part of the SMs | 1 | 30.00 | 10.00 |",
+        "| torch | part of the SMs | 1 | 30.00 | 10.00 |",
+    ]
+    monkeypatch.setattr(tables, "present_model", lambda: "another")
+    assert "run.py --scaling" in tables.scaling_table()
+
+
 def test_lines_of_the_ablation() -> None:
     """Lines of each experiment of each set, of each set and of each experiment; what is in two sets counts in both."""
     rows, own = {}, {}
@@ -372,6 +396,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-gaps": TOGETHER,
     "no-graphs": TOGETHER,
     "touched-as-told": ("frameworks, h200", "gpt1+gpt1|base"),
+    "always-in-step": ("frameworks, h200", "gpt1+gpt1|base"),
     "dram-felt-early": ("models, h200", "convnext_tiny|4|generate|12|32|100"),
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
     "no-sm-starts": ("transformer models, h100-sxm", "transformer_prefill|4|transformer_prefill|4|96|36"),
@@ -477,7 +502,7 @@ def test_a_task_is_known_by_all_that_can_change_it(few: tuple[Condition, ...]) -
         variants.Task("no-sharing", variants.OWN, few),
         variants.Task("model", variants.OWN, few[:1]),
         variants.Task("model", variants.OWN, few, {"block_jitter": 0.0}),
-        variants.Task("model", variants.SCALING, few),
+        variants.Task("model", replace(variants.OWN, scaling=variants.SCALING), few),
         *(variants.Task("model", case, few) for cases in variants.QUOTED.values() for case in cases[-1:]),
     ]
     assert len({variants.identity(task) for task in tasks}) == len(tasks)

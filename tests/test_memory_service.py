@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import examples
-from tiny import launch, tiny
+from tiny import launch, played, run_of, stream, tiny
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.scaling import confined_us
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
 from gpusim.results.result import Result
@@ -50,6 +51,47 @@ def test_memory_is_busy_while_blocks_work(stalls: WarpStalls | None, working_us:
     moved = 0.45 * working_us * gpu.model.dram_sustained_gb_per_s * 1e3 / 4
     one = launch(4, 10.0).model_copy(update={"mix": Mix(dram_read_bytes=moved, stalls=stalls)})
     assert anchored(one, gpu).own_load.dram == pytest.approx(0.45 / sqrt(1.0 - 0.45**2))
+
+
+def sharing_reads(read: float, cluster: tuple[int, int, int] | None = (2, 1, 1)) -> KernelLaunch:
+    """A launch of 4 blocks that work for 9 us, for 0.9 of which L2 is busy; its SMs get ``read`` times as much."""
+    served = 0.9 * 9.0 * H200.model.l2_read_gb_per_s * 1e3 / 4
+    mix = Mix(l1_read_bytes=read * served, l2_read_bytes=served, cluster=cluster)
+    return launch(4, 10.0).model_copy(update={"mix": mix})
+
+
+@pytest.mark.parametrize(
+    ("read", "cluster", "more"),
+    [
+        (2.0, (2, 1, 1), sqrt(2.0)),
+        (2.0, (1, 1, 1), sqrt(2.0)),
+        (3.0, (4, 1, 1), 1.5),
+        (1.2, (2, 1, 1), 1.0),
+        (2.0, None, 1.0),
+    ],
+)
+def test_l2_serves_more_out_of_step(read: float, cluster: tuple[int, int, int] | None, more: float) -> None:
+    """Clusters of k leave 1/sqrt(k) of what SMs get, at most 1/sqrt(2); nothing is known without the counter."""
+    model = anchored(sharing_reads(read, cluster), tiny(4))
+    assert model.starting(4) is model
+    assert model.starting(3).l2_share_us == pytest.approx(more * model.l2_share_us)
+
+
+def test_blocks_that_follow_others_are_out_of_step() -> None:
+    """L2 serves the second of two launches twice: 2 x 8.1 us, and not 9. One that finds the SMs idle takes 9."""
+    first = Kernel(id="first", kind="kernel", kernel=launch(4, 10.0))
+    shared = Kernel(id="shared", kind="kernel", kernel=sharing_reads(2.0 * sqrt(2.0)))
+    beside = played("leftover", stream("a", first), stream("b", shared), gpu=tiny(4))
+    after = played("leftover", stream("a", first, shared), gpu=tiny(4))
+    assert run_of(beside, "shared").end_us == pytest.approx(10.0 + 16.2, rel=1e-3)
+    assert run_of(after, "shared").end_us == pytest.approx(20.0)
+
+
+def test_blocks_on_fewer_sms_are_out_of_step() -> None:
+    """On 3 SMs the first 3 of 4 blocks take 3/4 of 16.2 us, in which L2 serves no more than it can."""
+    one = replace(anchored(sharing_reads(2.0 * sqrt(2.0), (1, 1, 1)), tiny(4)), sm_count=3)
+    in_step_us = confined_us(replace(one, l2_apart_us=0.0), 3, tiny(4))
+    assert in_step_us - 1.0 < 2 * 0.75 * 9.0 < 0.75 * 16.2 + 0.25 * 9.0 < confined_us(one, 3, tiny(4)) - 1.0
 
 
 @st.composite

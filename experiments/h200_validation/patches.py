@@ -371,6 +371,11 @@ def no_graphs() -> None:
     put(context, "_of_graph", lambda stream, gap_us, sooner_us: known(stream, gap_us, -gap_us))
 
 
+def always_in_step() -> None:
+    """L2 serves the blocks of a kernel as in its recording, whenever they start."""
+    put(fit, "_apart", lambda mix, gpu: 1.0)
+
+
 def dram_felt_early() -> None:
     """Kernels that read ahead feel DRAM before it is full."""
     put(fit, "read_ahead", lambda dram, l2, free, early: (dram, l2, 1.0))
@@ -495,7 +500,7 @@ def no_service_limit() -> None:
     known = scaling.anchored
 
     def anchored(*launch: Any) -> kernel_model.KernelModel:
-        return replace(known(*launch), dram_share_us=0.0, l2_share_us=0.0)
+        return replace(known(*launch), dram_share_us=0.0, l2_share_us=0.0, l2_apart_us=0.0)
 
     put(scaling, "anchored", anchored)
 

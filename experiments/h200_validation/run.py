@@ -5,7 +5,7 @@ alone: predicts data/ and the datasets in it, those of the H100 from its own rec
 kernels and whole models (experiments/recordings/transformer, and ../shared where it is there), and writes
 gpusim/results/validated.json, which `gpusim replay` quotes, datasets.csv, arithmetic.csv and resources.csv.
 `--matrix` puts the errors of experiments/resource_matrix, as its tables are, into datasets.csv. `--scaling` predicts
-data/ with two scaling points and writes scaling.csv.
+data/ and kernels of PyTorch with two scaling points and writes scaling.csv.
 `--ablation` scores the model with one mechanism after the other switched off (ablation.csv) on all sets of
 measurements, whole models and the resource matrix among them; of huge sets on a sample (sets.py). `--cross-validation`
 fits its constants on one part of the networks and scores them on the other (cross_validation.csv, fitted.csv),
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache
 from math import fsum
 from pathlib import Path
@@ -42,8 +42,11 @@ from experiments.h200_validation.variants import (
     Task,
     cases_of,
     data_digest,
+    frameworks,
+    loaded,
     models_of,
     predictions,
+    present_model,
 )
 from experiments.rows import lines as read_csv
 from gpusim.common.files import write_text
@@ -93,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def accuracy() -> None:
     """Predict data/; write the table, what is missed most and the pictures."""
-    rows, dataset = everything(OWN), OWN.load()
+    rows, dataset = everything(OWN), loaded(OWN)
     found = summaries(rows, measurements(dataset))
     write_csv(HERE / "accuracy.csv", [field.name for field in fields(Summary)], [asdict(one) for one in found])
     misses(dataset, rows)
@@ -118,9 +121,9 @@ def write_bands() -> None:
         resources += [{"gpu": gpu, "recorded_on": source} | line for line in resource_lines(points)]
         every += cases
     write_text(VALIDATED, json.dumps(content, indent=1) + "\n")
-    write_scores(HERE / "datasets.csv", every, models=MODELS)
-    write_csv(HERE / "arithmetic.csv", list(lines[0]), lines)
-    write_csv(HERE / "resources.csv", list(resources[0]), resources)
+    errors = score_lines(every, models=MODELS)
+    for name, table in (("datasets", errors), ("arithmetic", lines), ("resources", resources)):
+        write_csv(HERE / f"{name}.csv", list(table[0]), table)
 
 
 def add_matrix() -> None:
@@ -183,21 +186,22 @@ def arithmetic_lines(points: Sequence[tuple[str, Calls, float]]) -> list[dict[st
 
 
 def scaling() -> None:
-    """Predict data/ with scaling points and without; write the table of what they buy."""
-    write_scores(HERE / "scaling.csv", [OWN, SCALING], {(row.experiment, row.key) for row in everything(SCALING)})
+    """Predict data/ and kernels of PyTorch without scaling points and with them; write the table of what they buy."""
+    cases = [OWN, *frameworks()]
+    scaled = [replace(case, scaling=SCALING) for case in cases]
+    keys = {(row.experiment, row.key) for case in scaled for row in everything(case)}
+    lines = [line | {"model": present_model()} for line in score_lines([*cases, *scaled], keys)]
+    write_csv(HERE / "scaling.csv", list(lines[0]), lines)
 
 
-def write_scores(
-    path: Path,
-    cases: Sequence[Case],
-    keys: Collection[tuple[str, str]] | None = None,
-    models: Sequence[Case] = (),
-) -> None:
+def score_lines(
+    cases: Sequence[Case], keys: Collection[tuple[str, str]] | None = None, models: Sequence[Case] = ()
+) -> list[dict[str, object]]:
     """A line for each experiment of each case, of all rows or of those with some keys; of whole models all rows."""
     lines = []
     for case in cases:
         rows = [row for row in everything(case) if keys is None or (row.experiment, row.key) in keys]
-        made = [*summaries(rows, measurements(case.load())), *filter(None, [choice(rows)])]
+        made = [*summaries(rows, measurements(loaded(case))), *filter(None, [choice(rows)])]
         about = {"dataset": name_of(case.folder), "gpu": case.gpu, "recorded_on": case.recorded_on or case.gpu}
         about["scaling"] = " ".join(map(str, case.scaling))
         lines += [about | dict.fromkeys(SUMMARY_FIELDS) | asdict(one) for one in made]
@@ -206,7 +210,7 @@ def write_scores(
             rows = models_scored(model)
             about = {"dataset": name_of(model.folder), "gpu": model.gpu, "recorded_on": model.gpu, "scaling": ""}
             lines += [about | asdict(one) for one in summaries(rows, measured_alone(rows))]
-    write_csv(path, list(lines[0]), lines)
+    return lines
 
 
 def name_of(folder: str) -> str:
@@ -236,7 +240,7 @@ def program_work(case: Case) -> list[tuple[str, Calls, float]]:
 
 def scored_work(case: Case) -> list[tuple[str, Calls, float]]:
     """Experiment, work and error in percent (above 0: predicted too long) of everything scored in a case."""
-    dataset = case.load()
+    dataset = loaded(case)
     work = {name: work_in(dataset, condition) for condition in conditions(dataset) for name in row_names(condition)}
     return [
         (
@@ -256,9 +260,10 @@ def work_in(dataset: Dataset, condition: Condition) -> Calls:
     return calls_of(made, recordings.gpu)
 
 
+@cache
 def everything(case: Case) -> list[Scored]:
     """Rows of the model on all conditions of a case, one part of the ops a process."""
-    wanted = conditions(case.load())
+    wanted = conditions(loaded(case))
     name = "-".join((Path(case.folder).name, case.gpu, case.recorded_on or case.gpu, *map(str, case.scaling)))
     found = predictions(name, [Task("model", case, tuple(part)) for part in by_op(wanted, PROCESSES) if part])
     rows = {(row.experiment, row.key): row for part in found for row in part}

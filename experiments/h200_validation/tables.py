@@ -354,15 +354,18 @@ def arithmetic_table() -> str:
 
 def scaling_table() -> str:
     """MAPE without and with scaling points, on the same rows."""
-    of: dict[str, dict[str, Line]] = {}
-    for line in read_csv(HERE / "scaling.csv"):
+    lines = read_csv(HERE / "scaling.csv")
+    of: dict[tuple[str, str], dict[str, Line]] = {}
+    for line in lines:
         if line["experiment"] in SCALED:
-            of.setdefault(line["experiment"], {})["with" if line["scaling"] else "without"] = line
+            which = "with" if line["scaling"] else "without"
+            of.setdefault((line["dataset"], line["experiment"]), {})[which] = line
     rows = [
-        (title(name), by["with"]["points"], *(_number(by[which]["mape_percent"], 2) for which in ("without", "with")))
-        for name, by in of.items()
+        (dataset, title(name), by["with"]["points"], *(_number(by[w]["mape_percent"], 2) for w in ("without", "with")))
+        for (dataset, name), by in of.items()
     ]
-    return markdown(("experiment", "points", "without", "with"), rows)
+    titles = ("dataset", "experiment", "points", "without", "with")
+    return "\n\n".join([*age_of("--scaling", lines), markdown(titles, rows, left=2)])
 
 
 def constants_table() -> str:

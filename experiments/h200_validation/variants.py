@@ -44,10 +44,10 @@ QUOTED = {  # the GPU and that of the recordings: what is scored
     (OTHER_GPU, OTHER_GPU): (Case(OTHER, OTHER_GPU), Case(str(TRANSFORMER), OTHER_GPU)),
     (OTHER_GPU, GPU_NAME): (Case(OTHER, OTHER_GPU, str(DATA), GPU_NAME),),
 }
-SCALING = Case(str(DATA), GPU_NAME, scaling=(32, 72))
 FRAMEWORKS = {  # kernels of PyTorch, where the data are at hand: by GPU
     gpu: Case(str(SHARED / f"{name}_frameworks"), gpu) for name, gpu in (("h200", GPU_NAME), ("h100", OTHER_GPU))
 }
+SCALING = (32, 72)  # scaling points: SMs on which predictions may use recorded times
 MODELS = (Case(str(TRANSFORMER / "models"), OTHER_GPU), Case(str(SHARED / "h200_models"), GPU_NAME))
 UNLIMITED = 1e6  # GB/s, or blocks per us
 MODELS_ONLY, CALLS_ONLY = "models", "calls"  # sets of whole models; sets of calls of a library
@@ -150,6 +150,8 @@ ABLATION = (
     Variant("no-gaps", "kernels follow one another without a gap", {"kernel_gap_us": 0.0}, on=MODELS_ONLY),
     Variant("no-graphs", "kernels of a profile start as in a stream", patch=patches.no_graphs, on=MODELS_ONLY),
     Variant("touched-as-told", "calls touch only what their trace tells", patch=patches.touched_as_told, on=CALLS_ONLY),
+    Variant("always-in-step", "L2 serves the blocks of a kernel as in its recording, whenever they start",
+            patch=patches.always_in_step),
     Variant("dram-felt-early", "kernels that read ahead feel DRAM before it is full", patch=patches.dram_felt_early),
     Variant("no-lost-contents", "traffic of others takes nothing from L2 that a kernel reads",
             patch=patches.no_lost_contents),
@@ -247,6 +249,12 @@ def kept(name: str, tasks: Sequence[T], identity: Callable[[T], str], compute: C
     return [found[key] for key in identities]
 
 
+@cache
+def loaded(case: Case) -> Dataset:
+    """The data of a case, read once."""
+    return case.load()
+
+
 def identity(task: Task) -> str:
     """A hash of everything that can change what comes of a task."""
     return fingerprint.data([_sources(task.case), task.variant, task.constants, task.wanted])
@@ -273,8 +281,13 @@ def answer(task: Task) -> list[list[Any]]:
 
 def cases_of(gpu: str, source: str) -> list[Case]:
     """What is predicted for a GPU from recordings of another or itself, with what is at hand beside the repository."""
-    more = FRAMEWORKS[gpu]
-    return [*QUOTED[gpu, source], *([more] if gpu == source and Path(more.folder).is_dir() else [])]
+    more = [case for case in frameworks() if case.gpu == gpu == source]
+    return [*QUOTED[gpu, source], *more]
+
+
+def frameworks() -> list[Case]:
+    """The kernels of PyTorch that are at hand."""
+    return [case for case in FRAMEWORKS.values() if Path(case.folder).is_dir()]
 
 
 def models_of(gpu: str) -> list[Case]:

@@ -34,7 +34,7 @@ MOST_FITS = 10_000  # kept; one takes less than 1 KB
 MOST_BYTES = 2**12  # of one
 OF_MODEL = (
     *("unit_us", "age_preference", "seed", "spread", "ramp_work", "start_us", "sm_start_us"),
-    *("issue_us", "dram_share_us", "l2_share_us"),
+    *("issue_us", "dram_share_us", "l2_share_us", "l2_apart_us"),
 )
 OF_LOAD = ("dram", "l2")
 OF_DEMAND = ("latency", "service_demand", "block_us")
@@ -175,6 +175,7 @@ def _limits(
         "issue_us": (0.0, most_share_us * model.sm_count),
         "dram_share_us": (0.0, most_share_us),
         "l2_share_us": (0.0, most_share_us),
+        "l2_apart_us": (0.0, MOST_OFF * most_share_us),
     }
     if launch.scaling is None:
         given = {"dram": load.dram, "l2": load.l2, "latency": demand.latency, "service_demand": demand.service_demand}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import prod
+from math import prod, sqrt
 
 from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
 from gpusim.hardware.compute_capability import CAPABILITIES
@@ -83,12 +83,14 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     fitted = _starting(replace(best, unit_us=best.unit_us * (recorded - latency) / makespan), recorded - latency, gpu)
     most = fitted.most_share_us
     per_work = launch.blocks / work_blocks(fitted)
+    l2_us = min(most, per_work * _l2_us(launch.mix, gpu))
     return replace(
         fitted,
         demand=replace(fitted.demand, block_us=_block_us(fitted)),
         issue_us=per_work * _issue_us(launch, gpu),
         dram_share_us=min(most, per_work * _dram_bytes(launch) / (gpu.model.dram_sustained_gb_per_s * 1e3)),
-        l2_share_us=min(most, per_work * _l2_us(launch.mix, gpu)),
+        l2_share_us=l2_us,
+        l2_apart_us=l2_us * _apart(launch.mix, gpu) if fitted.demand.one_wave else 0.0,
     )
 
 
@@ -322,6 +324,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         issue_us=0.0,
         dram_share_us=0.0,
         l2_share_us=0.0,
+        l2_apart_us=0.0,
         solo_us=launch.duration_us,
         seed=1,
     )
@@ -485,6 +488,21 @@ def _left_bytes(launch: KernelLaunch, working_us: float, gpu: GPU) -> float:
     most = min(gpu.kept_l2_bytes, longer_us * 1e3 * gpu.model.dram_sustained_gb_per_s) / launch.blocks
     left = min(written - (mix.dram_write_bytes or 0.0), most)
     return max(0.0, left) * lost_share(touched / gpu.kept_l2_bytes)
+
+
+def _apart(mix: Mix | None, gpu: GPU) -> float:
+    """How many times as much L2 serves a block where the blocks of one wave do not start together on idle SMs.
+
+    Neighbouring SMs that ask for the same data at one time get it from L2 once. Where they do not, L2 serves all that
+    the SMs get, but what clusters share: of square blocks of a product, clusters of k share all but 1/sqrt(k). It is
+    0.66 to 0.76 for pairs ([V] experiments/h100_microbench, handover.csv), and at most that without clusters [D].
+    """
+    if mix is None or mix.cluster is None or not mix.l1_read_bytes or not mix.l2_read_bytes:
+        return 1.0
+    missed = (SECTORS_OF_A_MISS - 1.0) * (mix.dram_read_bytes or 0.0)
+    served = missed + mix.l1_read_bytes / sqrt(max(2, prod(mix.cluster)))
+    more = mix.model_copy(update={"l2_read_bytes": max(served, mix.l2_read_bytes)})
+    return _l2_us(more, gpu) / _l2_us(mix, gpu)
 
 
 def _dram_bytes(launch: KernelLaunch) -> float:

@@ -53,6 +53,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,
         l2_share_us=model.l2_share_us * l2_bandwidth,
+        l2_apart_us=model.l2_apart_us * l2_bandwidth,
         latency_us=loading + min(model.latency_us - loading, target.model.launch_latency_us),
     )
     per_work = work_blocks(model) / work_blocks(moved)  # where more blocks do a ramp they move no more bytes
@@ -61,5 +62,6 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         issue_us=moved.issue_us * per_work,
         dram_share_us=moved.dram_share_us * per_work,
         l2_share_us=moved.l2_share_us * per_work,
+        l2_apart_us=moved.l2_apart_us * per_work,
     )
     return replace(moved, solo_us=moved.latency_us + run_alone(moved, target)[0])

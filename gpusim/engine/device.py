@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from heapq import heappop, heappush
+from itertools import compress
 from math import fsum, inf
 from typing import Any
 
@@ -331,7 +332,7 @@ class Device:
         if not self._free_slots:  # as many kernels run as the GPU takes at once
             self._late.append(launch)
             return
-        model = launch.model
+        model = launch.model = launch.model.starting(self._room(launch))
         if self._code is not None:
             lost = self._code.lost_by(model, self._program_of[launch.stream_index])
             launch.code_lost = 0.0 if launch.of_call else lost
@@ -339,6 +340,15 @@ class Device:
         self._first = slot, launch
         if self._slots or self.residents is not None:
             self._begin()
+
+    def _room(self, launch: Launch) -> int:
+        """Blocks of a launch that can start at once where it is alone on the SMs that it is granted, else 0."""
+        grant = self._grants.get(launch.id)
+        if launch.model.scattered is None or grant is None:
+            return 0
+        caps = caps_of(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
+        held = [self._sms.residents_by_sm(slot) for slot in self._slots]
+        return 0 if any(map(any, compress(zip(*held, strict=True), caps))) else sum(caps)
 
     def _begin(self) -> None:
         """Have the SMs take the blocks of the launch that has arrived, if there is one that they have not seen."""

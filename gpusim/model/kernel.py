@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 
 from gpusim.model.contention import SHARED, WarpDemand, mix_times, time_at
@@ -51,12 +51,17 @@ class KernelModel:
     issue_us: float  # SM-time of all issue slots that a block needs
     dram_share_us: float  # share of the sustained DRAM bandwidth x time that a block needs
     l2_share_us: float  # the same of what L2 sustains
+    # the same, if that is more, where its blocks do not start together on idle SMs: then no two SMs that ask for the
+    # same data at one time get it from L2 once
+    l2_apart_us: float
     solo_us: float  # what it takes alone on the whole GPU: the recorded duration on the recording GPU
     seed: int  # of the jitter; the same for the same launch
     # load of its blocks when it has the whole device to itself: it follows from the rest
     own_load: MemoryLoad = field(init=False)
     # the same where only one, two, … of them share an SM; empty: none has any. It follows from the rest.
     ramps: tuple[float, ...] = field(init=False)
+    # the kernel where its blocks do not start together; None: it is the same
+    scattered: KernelModel | None = field(init=False, repr=False, compare=False)
     # what caches know this object by. It is hashed sooner than the fields, and no other object ever has it, as
     # another may have the ``id`` of one that is gone.
     identity: object = field(init=False, repr=False, compare=False, default_factory=object)
@@ -66,6 +71,12 @@ class KernelModel:
         alone = residents * self.sm_count / time_at(self.demand, residents)
         object.__setattr__(self, "own_load", self.load._replace(dram=self.load.dram * alone, l2=self.load.l2 * alone))
         object.__setattr__(self, "ramps", self._ramps() if self.ramp_work > 0.0 else ())
+        more = replace(self, l2_share_us=self.l2_apart_us) if self.l2_apart_us > self.l2_share_us else None
+        object.__setattr__(self, "scattered", more)
+
+    def starting(self, room: int) -> KernelModel:
+        """The kernel that arrives where so many of its blocks can start at once, on SMs that hold nothing else."""
+        return self if self.scattered is None or room >= self.blocks else self.scattered
 
     @property
     def most_resident(self) -> int:
