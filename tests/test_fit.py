@@ -16,6 +16,7 @@ from gpusim.calibrate.fit import (
     _fitted,
     _issue_us,
     _l2_us,
+    _left_bytes,
     _misfit,
     _preferences,
     _recorded_residents,
@@ -122,6 +123,23 @@ def test_a_kernel_waited_for_dram_no_longer_than_its_warps_did(waits: float, fre
     felt = (1.0 - free * free) ** 0.5
     assert model.own_load.dram == pytest.approx(felt / free, rel=1e-9)
     assert model.load.dram == pytest.approx(felt / free / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kept", "longer_us", "left"),
+    [(6.0, 9.0, 4.0), (3.0, 9.0, 3.0), (3.0, 2.0, 2.0), (8.0, 9.0, 2.0), (12.0, 9.0, 0.0), (3.0, -1.0, 0.0)],
+)
+def test_dram_writes_what_a_profile_left_in_l2_while_the_kernel_takes_longer(
+    kept: float, longer_us: float, left: float
+) -> None:
+    """In units of what DRAM moves in 1 us: 8 were read, 4 written, and all were left in L2."""
+    unit = GPU.model.dram_sustained_gb_per_s * 1e3
+    gpu = replace(GPU, l2_bytes=round(kept * unit / GPU.model.l2_kept_share))
+    told = counted(dram_read_bytes=2.0 * unit, l2_write_bytes=1.5 * unit)
+    working_us = CYCLES / GPU.boost_clock_mhz + longer_us
+    assert _left_bytes(told, working_us, gpu) * 4 / unit == pytest.approx(left, abs=1e-6)
+    uncounted = counted(l2_write_bytes=1.5 * unit, active_cycles_max=None)
+    assert _left_bytes(uncounted, working_us, gpu) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,7 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
     ),
     "no-l2-atomics": ("quota", "googlenet/4c.3x3/fwd/IMPLICIT_GEMM/FMA|1|googlenet/4e.3x3/bwd_filter/ALGO_0/FMA|12"),
     "no-reading-ahead": ("sm_curve", "googlenet/3b.5x5_reduce/fwd/IMPLICIT_PRECOMP_GEMM/FMA|8"),
+    "no-left-writes": ("sm_curve", "googlenet/conv2.1x1/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
     "no-block-ends": ("sm_curve", "googlenet/4b.5x5/fwd/WINOGRAD_NONFUSED/FMA|8"),
     "all-waits-queued": ("residency_curve", "googlenet/3b.5x5_reduce/fwd/IMPLICIT_PRECOMP_GEMM/FMA|4"),
     "few-warps-hide": ("modules_streams", "4c|fastest"),

@@ -314,11 +314,17 @@ def loads_times(dram: float, l2: float) -> Callable[[], None]:
     """What blocks ask of DRAM and of L2 is multiplied by 0 or 1."""
 
     def patch() -> None:
-        dram_bytes, l2_us = fit._dram_bytes, fit._l2_us
+        dram_bytes, left_bytes, l2_us = fit._dram_bytes, fit._left_bytes, fit._l2_us
         put(fit, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
+        put(fit, "_left_bytes", lambda launch, working_us, gpu: dram * left_bytes(launch, working_us, gpu))
         put(fit, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
 
     return patch
+
+
+def no_left_writes() -> None:
+    """DRAM writes no more than was counted."""
+    put(fit, "_left_bytes", lambda launch, working_us, gpu: 0.0)
 
 
 def any_memory_part() -> None:

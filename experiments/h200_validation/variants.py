@@ -104,6 +104,7 @@ ABLATION = (
     Variant("no-memory", "neither does", patch=patches.loads_times(0.0, 0.0)),
     Variant("no-l2-reads", "no ceiling of L2 reads", {"l2_read_gb_per_s": UNLIMITED}),
     Variant("no-l2-atomics", "no ceiling of L2 atomics", {"l2_atomic_gb_per_s": UNLIMITED}),
+    Variant("no-left-writes", "DRAM writes no more than was counted", patch=patches.no_left_writes),
     Variant("any-memory-part", "memory may have had all of a time in which SMs were busy",
             patch=patches.any_memory_part),
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=patches.no_carveouts),

@@ -362,7 +362,8 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     end together [D]. Reading ahead does not hide longer reads there.
     """
     launch, kernel, residents, working_us, exposed, tiled = recorded
-    dram = _dram_bytes(launch) * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
+    moved = _dram_bytes(launch) + _left_bytes(launch, working_us, gpu)
+    dram = moved * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
     turns = competing * max(kernel.demands) if kernel.counted else 0.0
@@ -474,6 +475,23 @@ def _l2_us(mix: Mix | None, gpu: GPU) -> float:
         (mix.l2_read_bytes or 0.0) / (gpu.model.l2_read_gb_per_s * 1e3),
         max(0.0, every - plain) / (gpu.model.l2_atomic_gb_per_s * 1e3),
     )
+
+
+def _left_bytes(launch: KernelLaunch, working_us: float, gpu: GPU) -> float:
+    """Bytes per block that DRAM writes while a kernel works ``working_us``, and did not while it was counted.
+
+    A profile ends while L2 holds what the kernel wrote last, no more than L2 keeps. In a program that is replaced, as
+    far as kernels touch more than that. If the kernel then takes longer than in its profile, DRAM writes meanwhile [D].
+    """
+    mix = launch.mix
+    if mix is None or not mix.active_cycles_max:
+        return 0.0
+    written = (mix.l2_write_bytes or 0.0) / SECTORS_OF_A_MISS
+    touched = launch.blocks * ((mix.dram_read_bytes or 0.0) + written)
+    longer_us = working_us - mix.active_cycles_max / gpu.boost_clock_mhz
+    most = min(gpu.kept_l2_bytes, longer_us * 1e3 * gpu.model.dram_sustained_gb_per_s) / launch.blocks
+    left = min(written - (mix.dram_write_bytes or 0.0), most)
+    return max(0.0, left) * lost_share(touched / gpu.kept_l2_bytes)
 
 
 def _apart(mix: Mix | None, gpu: GPU) -> float:
