@@ -318,6 +318,8 @@ def loads_times(dram: float, l2: float) -> Callable[[], None]:
         put(fit, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
         put(fit, "_left_bytes", lambda launch, working_us, gpu: dram * left_bytes(launch, working_us, gpu))
         put(fit, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
+        if l2 == 0.0:
+            always_in_step()  # L2 has nothing more to serve otherwise
 
     return patch
 
