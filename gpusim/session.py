@@ -513,7 +513,7 @@ def replay(
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
         recorded_on: the GPU of the recording, if the trace names one that does not ship.
         restart: whether every program starts again until each has ended once, which STP, ANTT and fairness need.
-        keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
+        keep: additional data in the result: ``placements`` (where blocks ran), ``residents`` (blocks on each SM),
             ``serial`` (the makespan under serial, which takes one more replay).
 
     Raises:
@@ -544,7 +544,7 @@ def compare(
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
         recorded_on: the GPU of the recording, if the trace names one that does not ship.
         restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
-        keep: what a result holds beside its rows: ``placements`` (where blocks ran), ``residents`` (what each SM held),
+        keep: additional data in the result: ``placements`` (where blocks ran), ``residents`` (blocks on each SM),
             ``serial`` (the makespan under serial, which takes one more replay).
 
     Raises:

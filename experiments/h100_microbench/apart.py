@@ -18,6 +18,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from experiments.rows import lines, to_csv
+from gpusim.common.files import write_text
+
 HERE = Path(__file__).resolve().parent
 LOCKSTEP, HANDOVER = HERE / "lockstep.csv", HERE / "handover.csv"
 READS, L1, DRAM = "lts__t_sectors_op_read.sum", "l1tex__m_xbar2l1tex_read_bytes.sum", "dram__bytes_read.sum"
@@ -41,18 +44,9 @@ ATTENTION = {"attention of 1": 1, "attention of 8": 8}  # batches of 16 heads of
 Row = dict[str, str]
 
 
-def rows(path: Path) -> list[Row]:
-    """Rows of a table."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def write(path: Path, found: Sequence[Row]) -> None:
     """Write a table."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, found[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(found)
+    write_text(path, to_csv(tuple(found[0]), found))
 
 
 def counted(text: str) -> list[dict[str, float]]:
@@ -77,14 +71,14 @@ def record() -> None:
         subprocess.run(["nvcc", "-O2", "-arch=sm_90a", "-o", built / "lockstep", HERE / "lockstep.cu"], check=True)
         subprocess.run([built / "lockstep", built / "timed.csv"], check=True)
         counts = ncu((built / "lockstep", built / "counted.csv", "counted"))
-        timed = zip(rows(built / "timed.csv"), counts, strict=True)
+        timed = zip(lines(built / "timed.csv"), counts, strict=True)
         write(LOCKSTEP, [row | {"l2_share": f"{l2_share(one):.3f}"} for row, one in timed])
         library = built / "handover.so"
         options = ("-O2", "-arch=sm_90a", "-shared", "-Xcompiler", "-fPIC")
         subprocess.run(["nvcc", *options, "-o", library, HERE / "handover.cu"], check=True)
         here = (sys.executable, __file__, "cases", library, built / "cases.csv")
         counts = ncu(here, "--replay-mode", "app-range")
-        cases = zip(rows(built / "cases.csv"), counts, strict=True)
+        cases = zip(lines(built / "cases.csv"), counts, strict=True)
         write(HANDOVER, [row | {"l2_share": f"{l2_share(one):.3f}"} for row, one in cases])
 
 
@@ -167,7 +161,7 @@ def main() -> None:
     print("tiles: TB/s that SMs get, and bytes that L2 serves over these, by the span of starts (ns)")
     print("loads  blocks that share  strided  " + "".join(f"{span:>14}" for span in (0, 300, 1000, 3000, 10000)))
     spans: dict[tuple[str, int, int], dict[str, str]] = {}
-    for row in rows(LOCKSTEP):
+    for row in lines(LOCKSTEP):
         if row["work"] == "0" and row["loads"] != "multicast":
             case = row["loads"], int(row["sharing"]), int(row["strided"])
             told = f"{float(row['gb_per_s']) / 1e3:.1f} {float(row['l2_share']):.2f}"
@@ -177,12 +171,10 @@ def main() -> None:
         print(f"{loads:5}  {sharing:17}  {strided:7}  {values}")
     print("\nkernels: bytes that L2 serves over those that SMs get, and life of a block (us)")
     print(f"{'op':20}   idle  96 SMs  64 SMs  32 SMs  handed at once    one by one in 3 us")
-    for op in dict.fromkeys(row["op"] for row in rows(HANDOVER)):
-        of = {
-            (row["handed"], row["sms"], row["late_pairs"], row["late_ns"]): row
-            for row in rows(HANDOVER)
-            if row["op"] == op
-        }
+    by_op: dict[str, dict[tuple[str, ...], Row]] = {}
+    for row in lines(HANDOVER):
+        by_op.setdefault(row["op"], {})[row["handed"], row["sms"], row["late_pairs"], row["late_ns"]] = row
+    for op, of in by_op.items():
         idle = [of["0", str(sms), "0", "0"]["l2_share"] for sms in (SMS, *GREEN_SMS)]
         starts = [of["1", str(SMS), late, ns] for late, ns in (("0", "0"), (str(PAIRS), "3000"))]
         told = [f"{float(row['l2_share']):.2f} {float(row['life_us']):10.1f}" for row in starts]

@@ -7,8 +7,9 @@ throughput over the lesser of the two. Queues that are felt with an exponent e (
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
+
+from experiments.rows import lines
 
 MEASURED = Path(__file__).resolve().parent / "ring.csv"
 FEWEST = 8  # SMs, which do not load DRAM
@@ -17,11 +18,10 @@ FEWEST = 8  # SMs, which do not load DRAM
 def shares() -> list[tuple[int, int, int, int, float]]:
     """Tiles ahead, blocks per SM, work, SMs and share, of the cases that can fill DRAM."""
     curves: dict[tuple[int, int, int], dict[int, float]] = {}
-    with MEASURED.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["data"] == "dram":
-                case = int(row["stages"]) - 1, int(row["blocks_per_sm"]), int(row["work"])
-                curves.setdefault(case, {})[int(row["sms"])] = float(row["gb_per_s"])
+    for row in lines(MEASURED):
+        if row["data"] == "dram":
+            case = int(row["stages"]) - 1, int(row["blocks_per_sm"]), int(row["work"])
+            curves.setdefault(case, {})[int(row["sms"])] = float(row["gb_per_s"])
     full = max(max(curve.values()) for curve in curves.values())
     found = []
     for case, curve in curves.items():

@@ -85,7 +85,7 @@ def print_advice(advice: Advice) -> None:
 
 
 def _legend(shown: Sequence[Choice]) -> list[str]:
-    """Return the explanation of the columns and markers of the table."""
+    """The legend of the table: its columns and markers."""
     reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
     named = [re.sub(r"^not validated(:| for) ", "", reason) for reason, _ in reasons.most_common(SHOWN_REASONS)]
     unmeasured = "; ".join(named + ["…"] * (len(reasons) > SHOWN_REASONS))

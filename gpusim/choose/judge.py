@@ -136,9 +136,9 @@ class Judge:
         return known
 
     def better(self, plan: Plan, than: Candidate) -> Candidate | None:
-        """The plan, replayed, if it is better; None where it is not, breaks the limit or no replay is left.
+        """Replay a plan; None if it is not faster, exceeds the memory limit, or no replays are left.
 
-        A plan whose lower bound is no better is not replayed.
+        A plan is not replayed if its lower bound is no faster.
         """
         if not self.allows(plan) or not is_less(self.bounds.of_plan(self.work, plan), than.expected_us):
             return None

@@ -127,7 +127,7 @@ def least_in_lanes(
 
 
 def _not_released(waits: Graph, lane: Mapping[str, int], id: str) -> list[int]:
-    """The streams that an operation surely finds under way or waiting when it starts, if they are not done."""
+    """The streams that certainly delay an operation if their work is not complete when it starts."""
     if not waits.before[id]:
         return []
     released = {lane[other] for earlier in waits.before[id] for other in waits.after[earlier]}

@@ -18,10 +18,10 @@ MOST_IN_GROUP = 3  # operations, as IOS has by default
 
 
 def lanes_of(streams: object) -> Lanes:
-    """Streams as somebody lists them.
+    """Check and convert a list of streams, each a list of ids of operations.
 
     Raises:
-        InputError: they are no lists of ids of operations.
+        InputError: the argument has another form.
     """
     if not isinstance(streams, list | tuple):
         raise InputError(None, "streams", f"is {quote(streams)}", "a name, or for each stream a list of ids")

@@ -164,7 +164,7 @@ def _residents(
 
 
 class EachGPU(Policy):
-    """Every GPU shared by a policy object of its own, which sees that GPU and its streams only.
+    """A policy for each of several GPUs. Each policy sees only its GPU and the streams on it.
 
     A policy is asked when a kernel of its GPU is ready or has ended, or when it wants to be; until then its last
     answer holds.

@@ -78,7 +78,7 @@ class Even(Policy):
 
 @dataclass
 class Quota(Divides):
-    """A fixed number of blocks of each stream on every SM."""
+    """A limit on the resident blocks of each stream on every SM."""
 
     name = "quota"
     summary = "at most so many blocks of each stream's kernels on every SM, as given: any intra-SM split by hand"

@@ -68,7 +68,7 @@ def policies() -> dict[str, type[Policy]]:
 
 
 def _shipped_policies() -> Iterator[type[Policy]]:
-    """The policies of this package; a module of it is imported when the first of its policies is asked for."""
+    """The policies of this package. Their modules are imported here, and not when gpusim starts."""
     for found in pkgutil.iter_modules(gpusim.policies.__path__):
         module = importlib.import_module(f"gpusim.policies.{found.name}")
         for _, item in sorted(inspect.getmembers(module, inspect.isclass)):

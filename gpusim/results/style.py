@@ -124,7 +124,7 @@ def new_figure(height: float) -> Iterator[Figure]:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure in the format that the file's ending says, with nothing in it that differs from run to run."""
+    """Write a figure in the format of the file extension. The same figure always gives the same bytes."""
     import matplotlib
 
     ending = picture_format(path)
@@ -133,7 +133,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def picture_format(path: str | Path) -> str:
-    """Which of `FORMATS` the ending of a file says."""
+    """The one of `FORMATS` that a file extension names."""
     ending = Path(path).suffix.removeprefix(".").lower()
     if ending not in FORMATS:
         raise InputError(Path(path), "picture", "cannot be drawn to", f"a file that ends in .{', .'.join(FORMATS)}")

@@ -206,7 +206,7 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
 
 
 def _rows(path: Path, what: str, first: int, rows: Iterable[Mapping[str, object]], number: Kind) -> list[KnownRow]:
-    """Rows that hold text and, as a type, numbers."""
+    """Check the rows of a table: the columns in `TEXTS` hold text, all others numbers of one type."""
     found = []
     for n, row in enumerate(rows, first):
         try:

@@ -146,7 +146,7 @@ def _queried() -> str:
 
 
 def extra_counters(queried: str) -> list[str]:
-    """The counters of `EXTRA_COUNTERS` that a GPU has, from the output of `ncu --query-metrics`."""
+    """The counters of `EXTRA_COUNTERS` that a GPU supports, according to `ncu --query-metrics`."""
     names = dict.fromkeys(line.split()[0] for line in queried.splitlines() if line.strip())
     return [
         name + rollup for pattern, rollup in EXTRA_COUNTERS.items() for name in names if re.fullmatch(pattern, name)
