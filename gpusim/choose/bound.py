@@ -20,7 +20,7 @@ from gpusim.choose.least import Least, least_of_launches, least_work, less_of, t
 from gpusim.choose.mixes_bound import Option, program_of
 from gpusim.choose.plan import Plan, Work
 from gpusim.hardware.gpu import GPU
-from gpusim.model.context import in_context
+from gpusim.model.context import _touched_bytes, in_context
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.edit import with_selected
@@ -54,8 +54,8 @@ class Bounds:
         self.work = work
         self.planned = planned
         self._kernels = session.kernels(work.trace)
-        self._known: dict[tuple[str, str, tuple[int, int] | None], Least] = {}
-        self._bytes: dict[str, tuple[int, int]] = {}
+        self._known: dict[tuple[str, str, tuple[float, float] | None], Least] = {}
+        self._bytes: dict[str, tuple[float, float]] = {}
         self._turn_us = _sure_turn_us(work, session.gpu)
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
@@ -90,21 +90,21 @@ class Bounds:
         models = [self._kernels.model(launch, id) for launch in launches]
         return least_of_launches(launches, models, undisturbed=self.planned)
 
-    def _others(self, id: str, work: Work) -> tuple[int, int] | None:
+    def _others(self, id: str, work: Work) -> tuple[float, float] | None:
         """Least and most bytes that the other operations of some work touch; None: there are none."""
         if len(work.operations) == 1:
             return None
         found = [self._touched(other) for other in work.algorithms if other != id]
         return sum(least for least, _ in found), sum(most for _, most in found)
 
-    def _touched(self, id: str) -> tuple[int, int]:
+    def _touched(self, id: str) -> tuple[float, float]:
         """Least and most bytes that a convolution touches, by its algorithms."""
         if id not in self._bytes:
-            each = [touched_bytes(one) for one in self.work.algorithms[id].values()]
+            each = list(map(touched_bytes, self.work.algorithms[id].values()))
             self._bytes[id] = min(each), max(each)
         return self._bytes[id]
 
-    def _played(self, id: str, algorithm: str, others: tuple[int, int] | None) -> list[Sequence[KernelLaunch]]:
+    def _played(self, id: str, algorithm: str, others: tuple[float, float] | None) -> list[Sequence[KernelLaunch]]:
         """The launches of an operation as they are replayed after others that touch the least, and the most."""
         op = self.work.operations[id]
         if isinstance(op, Kernel) and self.planned:  # alone in its stream, and as in a CUDA graph
@@ -199,13 +199,12 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     return bounds.of_any(bounds.work) if operations else None
 
 
-def touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
-    """Bytes by which an algorithm displaces what others have in L2 (`gpusim.model.context`); 0 if it does not count."""
-    unused = algorithm.workspace_bytes if len(algorithm.kernels) == 1 else None
-    return 0 if algorithm.warm_us is None else max(0, (algorithm.touched_bytes or 0) - (unused or 0))
+def touched_bytes(algorithm: ConvolutionAlgorithm) -> float:
+    """Bytes by which an algorithm displaces what others have in L2; 0 if `in_context` does not count it."""
+    return 0.0 if algorithm.warm_us is None else _touched_bytes(algorithm)
 
 
-def _touching(op: Convolution, touched: int) -> Convolution:
+def _touching(op: Convolution, touched: float) -> Convolution:
     """A convolution that touches so many bytes."""
     selected = op.selected.model_copy(update={"touched_bytes": touched, "workspace_bytes": None})
     return op.model_copy(update={"selected": selected})
