@@ -18,32 +18,20 @@ MOST_RETURNS = 8  # that stand for all of a kind
 
 
 class Return(NamedTuple):
-    """Kernels that come again.
+    """Kernels that come again."""
 
-    Attributes:
-        share: of the time in which the kernels of their kind wait for code, 0 to 1.
-        moved: by DRAM for other kernels of the program since they came last, relative to what L2 keeps.
-        us: since then, the program isolated.
-    """
-
-    share: float
-    moved: float
-    us: float
+    share: float  # of the time in which the kernels of their kind wait for code, 0 to 1
+    moved: float  # by DRAM for other kernels of the program since they came last, relative to what L2 keeps
+    us: float  # since then, the program isolated
 
 
 @dataclass(frozen=True)
 class Code:
-    """The code of a program that runs again and again.
+    """The code of a program that runs again and again."""
 
-    Attributes:
-        names: how often it runs each kernel in a pass.
-        moved: by DRAM in a pass, relative to what L2 keeps.
-        us: an isolated pass.
-    """
-
-    names: Mapping[str, int]
-    moved: float
-    us: float
+    names: Mapping[str, int]  # how often it runs each kernel in a pass
+    moved: float  # by DRAM in a pass, relative to what L2 keeps
+    us: float  # an isolated pass
 
     def beside(self, other: Code) -> Beside:
         """The rates at which another program replaces this one's code."""
@@ -52,22 +40,15 @@ class Code:
 
 
 class Beside(NamedTuple):
-    """Rates at which a co-running program replaces code in the caches.
+    """Rates at which a co-running program replaces code in the caches, per us of its isolated run."""
 
-    Attributes:
-        kernels: kernels that only it has, per us of its isolated run.
-        moved: DRAM traffic relative to the bytes that L2 keeps, per us of its isolated run.
-    """
-
-    kernels: float
-    moved: float
+    kernels: float  # that only it has
+    moved: float  # DRAM traffic, relative to the bytes that L2 keeps
 
     def lost(self, returns: Sequence[Return], pace: float) -> float:
         """Mean share of their code that some kernels have lost, 0 to 1.
 
-        Args:
-            returns: of the kernels.
-            pace: progress of the other program over that of theirs, each relative to its isolated run.
+        ``pace``: progress of the other program over that of theirs, each relative to its isolated run.
         """
         kernels, moved = self.kernels * pace, self.moved * pace
         return fsum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)

@@ -61,9 +61,7 @@ class Least:
 def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     """The lower bounds of one launch.
 
-    Args:
-        model: the launch.
-        undisturbed: no policy takes its blocks off their SMs, so that the first one does its ramp.
+    ``undisturbed``: no policy takes its blocks off their SMs, so that the first one does its ramp.
     """
     works = tile_works(model)
     work = least_work(model, works)
@@ -115,15 +113,7 @@ def least_work(model: KernelModel, works: Reals) -> float:
 
 
 def _blocks_us(model: KernelModel, works: Reals, work: float, pace: _Pace, *, undisturbed: bool) -> float:
-    """Least time from the first block to the last end, us.
-
-    Args:
-        model: the launch.
-        works: of each tile.
-        work: least of the launch that is done.
-        pace: of the launch.
-        undisturbed: no block leaves its SM before its end.
-    """
+    """Least time from the first block to the last end, us; ``works``: of each tile, ``work``: least that is done."""
     ordered = np.sort(works)
     in_a_row = float(ordered[: -(-model.tiles // model.blocks)].sum())  # of the block that runs most tiles
     longest = max(in_a_row, float(ordered[-1]))
