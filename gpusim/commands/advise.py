@@ -24,7 +24,6 @@ OBJECTIVES = ("makespan", "stp", "antt", "throughput")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "traces",
         nargs="+",

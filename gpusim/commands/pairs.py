@@ -17,14 +17,12 @@ NAME_WIDTH = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("trace", metavar="TRACE", help="a trace whose convolutions list their alternatives")
     gpu_arguments(parser)
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Search and print."""
     from gpusim.choose.pairs import as_json, pairs
 
     with named_steps() as step, trace_and_session(args, [args.trace]) as (trace, session):

@@ -26,7 +26,6 @@ from gpusim.results.metrics import DEFAULT_POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_replay_arguments(
         parser, "a trace (.json, .json.gz) or sample:NAME; several start together, each a program named after its file"
     )

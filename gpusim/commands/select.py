@@ -14,7 +14,6 @@ from gpusim.results.style import save_figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "trace",
         metavar="TRACE",

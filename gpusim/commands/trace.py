@@ -19,7 +19,6 @@ MERGED = "sample:inception_3a sample:googlenet_forward -o both.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def added(name: str, what: str, example: str) -> argparse.ArgumentParser:
@@ -72,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the action that the arguments name."""
     from gpusim.trace.edit import select
 
     if args.action == "check":
