@@ -43,10 +43,7 @@ class Bound:
 class Bounds:
     """Lower bounds of plans for some work on a GPU; everything is worked out once.
 
-    Args:
-        work: the operations.
-        session: where plans are replayed.
-        planned: plans run under policies that let a kernel start when it is ready, and leave its blocks on their SMs.
+    ``planned``: plans run under policies that let a kernel start when it is ready, and leave its blocks on their SMs.
     """
 
     def __init__(self, work: Work, session: Session, *, planned: bool = True) -> None:
@@ -55,7 +52,8 @@ class Bounds:
         self.planned = planned
         self._kernels = session.kernels(work.trace)
         self._known: dict[tuple[str, str, tuple[float, float] | None], Least] = {}
-        self._bytes: dict[str, tuple[float, float]] = {}
+        touched = {id: list(map(touched_bytes, found.values())) for id, found in work.algorithms.items()}
+        self._touched = {id: (min(each), max(each)) for id, each in touched.items()}  # bytes, by its algorithms
         self._turn_us = _sure_turn_us(work, session.gpu)
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
@@ -67,42 +65,27 @@ class Bounds:
         return [self._kernels.model(launch, id) for launch in self.launches(id, algorithm)]
 
     def least(self, id: str, algorithm: str = "", among: Work | None = None) -> Least:
-        """The lower bounds of an operation, for a convolution with a given algorithm, in any plan.
-
-        Args:
-            id: the operation.
-            algorithm: of a convolution.
-            among: the work whose plans are replayed; None: all.
-        """
+        """The lower bounds of an operation, a convolution's with one algorithm, in any plan of ``among``, or all."""
         others = self._others(id, among or self.work) if algorithm else None
         key = id, algorithm, others
         if key not in self._known:
             if self.launches(id, algorithm):
                 ways = dict.fromkeys(map(tuple, self._played(id, algorithm, others)))
-                self._known[key] = reduce(less_of, [self._least_of(id, way) for way in ways])
+                models = [[self._kernels.model(launch, id) for launch in way] for way in ways]
+                each = [least_of_launches(*one, undisturbed=self.planned) for one in zip(ways, models, strict=True)]
+                self._known[key] = reduce(less_of, each)
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
                 us = occupied.duration_us
                 self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,), (us,), (0.0,))
         return self._known[key]
 
-    def _least_of(self, id: str, launches: Sequence[KernelLaunch]) -> Least:
-        models = [self._kernels.model(launch, id) for launch in launches]
-        return least_of_launches(launches, models, undisturbed=self.planned)
-
     def _others(self, id: str, work: Work) -> tuple[float, float] | None:
         """Least and most bytes that the other operations of some work touch; None: there are none."""
         if len(work.operations) == 1:
             return None
-        found = [self._touched(other) for other in work.algorithms if other != id]
+        found = [self._touched[other] for other in work.algorithms if other != id]
         return sum(least for least, _ in found), sum(most for _, most in found)
-
-    def _touched(self, id: str) -> tuple[float, float]:
-        """Least and most bytes that a convolution touches, by its algorithms."""
-        if id not in self._bytes:
-            each = list(map(touched_bytes, self.work.algorithms[id].values()))
-            self._bytes[id] = min(each), max(each)
-        return self._bytes[id]
 
     def _played(self, id: str, algorithm: str, others: tuple[float, float] | None) -> list[Sequence[KernelLaunch]]:
         """The launches of an operation as they are replayed after others that touch the least, and the most."""

@@ -319,7 +319,8 @@ def _of_kernels(
     if key not in _PAIRS:
         if len(_PAIRS) >= 16 * MOST_KEPT:
             _PAIRS.clear()
-        found = _split(p, q, sms) if sms else _mixed(gpu, p, q)
+        # with SMs of their own they have fewer, and both load L2 and DRAM
+        found = _both(_alone(p, sms[0]), _alone(q, sms[1])) if sms else _mixed(gpu, p, q)
         _PAIRS[key] = found
         _PAIRS[q.identity, p.identity, None if sms is None else sms[::-1]] = found and found[::-1]
     return _PAIRS[key]
@@ -361,11 +362,6 @@ def _alone(model: KernelModel, sms: int) -> _Pace:
     time = mix_times([(model.demand, held)])[0]
     resident = min(used * held, model.blocks)
     return _Pace(model, time, model.blocks / resident, resident / time)
-
-
-def _split(p: KernelModel, q: KernelModel, sms: tuple[int, ...]) -> tuple[_Beside, _Beside]:
-    """Each on SMs of its own: fewer SMs, and both load L2 and DRAM."""
-    return _both(*(_alone(model, count) for model, count in zip((p, q), sms, strict=True)))
 
 
 def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] | None:

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from gpusim.choose.graph import Graph
 from gpusim.choose.least import Least
-from gpusim.common.errors import InputError
 from gpusim.model.front_end import CHANNELS, turn_wait_us
 
 MOST_LANED = 6  # operations whose streams are all looked at
@@ -33,11 +32,7 @@ Choices = Mapping[str, Sequence[Least]]  # what each operation takes by each alg
 def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int) -> float:
     """The least of `least_in_lanes` over all streams, with SMs of their own or not; 0 for over `MOST_LANED` operations.
 
-    Args:
-        graph: the operations.
-        choices: of each operation.
-        turn_us: `stream_turn_us` of the GPU.
-        sms: of the GPU.
+    ``turn_us``: `stream_turn_us` of the GPU.
     """
     if len(graph.ids) > MOST_LANED:
         return 0.0
@@ -46,7 +41,7 @@ def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int)
     least_us = sum(least.values())  # in one stream
     for parts in _partitions(graph.ids):
         if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
-            for lanes in _in_any_order(graph, parts):
+            for lanes in filter(graph.allows, product(*map(permutations, parts))):  # in any order in which they can run
                 least_us = min(least_us, least_in_lanes(graph, lanes, choices, turn_us, False, least_us))
                 split_us = split.least_us(lanes, least_us)
                 if split_us < least_us:
@@ -96,15 +91,10 @@ def _on_sms(one: Least, sms: int) -> Reals:
 def least_in_lanes(
     graph: Graph, lanes: Lanes, choices: Choices, turn_us: float, own_sms: bool, enough_us: float = inf
 ) -> float:
-    """The least makespan of operations in some streams.
+    """The least makespan of operations in some streams, each with SMs of its own or not.
 
-    Args:
-        graph: the operations, without the order of the streams.
-        lanes: the streams.
-        choices: of each operation.
-        turn_us: `stream_turn_us` of the GPU.
-        own_sms: whether each stream has SMs of its own.
-        enough_us: no higher bound is sought.
+    ``graph`` is without the order of the streams. ``turn_us``: `stream_turn_us` of the GPU. No higher bound than
+    ``enough_us`` is sought.
 
     Raises:
         InputError: the streams cannot run in this order.
@@ -148,16 +138,6 @@ def _start(ready: float, ends: Sequence[float], turn_us: float, own: bool) -> fl
     """When a kernel's launch latency begins, at least, where other streams end at some times."""
     times = [ready, *(end for end in ends if end > ready)] if turn_us > 0.0 else [ready]
     return min(at + turn_wait_us(sum(end > at for end in ends), turn_us, own) for at in times)
-
-
-def _in_any_order(graph: Graph, parts: Sequence[Sequence[str]]) -> Iterator[Lanes]:
-    """Streams of some operations each, in every order in which they can run."""
-    for lanes in product(*(permutations(part) for part in parts)):
-        try:
-            graph.with_order(lanes)
-        except InputError:
-            continue
-        yield lanes
 
 
 def _partitions(ids: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
