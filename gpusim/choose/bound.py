@@ -129,22 +129,16 @@ class Bounds:
     def _of_block(self, work: Work, graph: Graph) -> Bound:
         """The bound of one block."""
         names = {id: tuple(work.algorithms.get(id, ("",))) for id in graph.ids}
-        least = {(id, name): self.least(id, name, work) for id, found in names.items() for name in found}
-        us = {id: min(least[id, name].alone_us for name in found) for id, found in names.items()}
-        chain_us, chain = _longest_chain(graph, us)
-        idle = min(
-            (least[id, name].idle_us for id in graph.ids if not graph.before[id] for name in names[id]), default=0.0
-        )
+        choices = {id: [self.least(id, name, work) for name in found] for id, found in names.items()}
+        chain_us, chain = _longest_chain(graph, {id: min(one.alone_us for one in of) for id, of in choices.items()})
+        idle = min((one.idle_us for id in graph.ids if not graph.before[id] for one in choices[id]), default=0.0)
         found = [Bound(chain_us, PARTS[0])]
         if self.planned:
-            choices = {id: [least[id, name] for name in names[id]] for id in graph.ids}
             found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us, self.session.gpu.sm_count), PARTS[1]))
         for r in (1, 2):
-            busy = (min(least[id, name].busy_us[r] for name in names[id]) for id in graph.ids)
-            found.append(Bound(idle + fsum(busy), PARTS[1 + r]))
-        best = max(found, key=lambda one: one.us)
-        mixed = self._mixes_us(work, graph, names, chain, idle)
-        return max(best, Bound(mixed, PARTS[-1]), key=lambda one: one.us)
+            found.append(Bound(idle + fsum(min(one.busy_us[r] for one in of) for of in choices.values()), PARTS[1 + r]))
+        found.append(Bound(self._mixes_us(work, graph, names, chain, idle), PARTS[-1]))
+        return max(found, key=lambda one: one.us)
 
     def _mixes_us(
         self, work: Work, graph: Graph, names: Mapping[str, Sequence[str]], chain: frozenset[str], idle: float

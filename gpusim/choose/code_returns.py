@@ -33,25 +33,18 @@ class Code:
     moved: float  # by DRAM in a pass, relative to what L2 keeps
     us: float  # an isolated pass
 
-    def beside(self, other: Code) -> Beside:
-        """The rates at which another program replaces this one's code."""
-        kernels = fsum(count for name, count in other.names.items() if name not in self.names)
-        return Beside(kernels / other.us, other.moved / other.us)
+    def replaced_by(self, other: Code, pace: float) -> tuple[float, float]:
+        """Kernels that only another program has, and its DRAM traffic relative to what L2 keeps, per us of this one.
 
-
-class Beside(NamedTuple):
-    """Rates at which a co-running program replaces code in the caches, per us of its isolated run."""
-
-    kernels: float  # that only it has
-    moved: float  # DRAM traffic, relative to the bytes that L2 keeps
-
-    def lost(self, returns: Sequence[Return], pace: float) -> float:
-        """Mean share of their code that some kernels have lost, 0 to 1.
-
-        ``pace``: progress of the other program over that of theirs, each relative to its isolated run.
+        ``pace``: progress of the other program over that of this one, each relative to its isolated run.
         """
-        kernels, moved = self.kernels * pace, self.moved * pace
-        return fsum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
+        kernels = fsum(count for name, count in other.names.items() if name not in self.names)
+        return kernels / other.us * pace, other.moved / other.us * pace
+
+
+def mean_lost(returns: Sequence[Return], kernels: float, moved: float) -> float:
+    """Mean share of their code that kernels have lost, 0 to 1, beside what another program does per us of theirs."""
+    return fsum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
 
 
 def code_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> Code:

@@ -6,6 +6,7 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import gpusim
 from gpusim.commands.arguments import (
@@ -139,7 +140,6 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     """
     from gpusim.choose.alternatives import fitting, require_fit
     from gpusim.choose.bound import bound_of_trace
-    from gpusim.session import Keep
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
@@ -148,7 +148,7 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
             trace, notes[0] = fitting(trace, session.gpu)
         else:
             require_fit(trace, session.gpu)
-        keep: list[Keep] = ["placements"] if placements else []
+        keep: list[Literal["placements", "residents"]] = ["placements"] if placements else []
         if residents:
             from gpusim.io.report.content import residents_shown
 

@@ -25,7 +25,6 @@ from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
 
 VALIDATED = Path(__file__).with_name("validated.json")
-COMMAND = "python experiments/h200_validation/run.py --bands"
 SOURCES = (  # that a prediction and its score come from
     "gpusim.calibrate",
     "gpusim.engine",
