@@ -220,6 +220,4 @@ def identity(task: Task, policy: str) -> str:
     )
 
 
-@cache
-def _gpu_hash(gpu: GPU) -> str:
-    return fingerprint.data(gpu)
+_gpu_hash: Callable[[GPU], str] = cache(fingerprint.data)
