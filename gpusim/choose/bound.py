@@ -16,7 +16,7 @@ from math import fsum
 
 from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
-from gpusim.choose.least import Least, least_of_launches, least_work, less_of, tile_works
+from gpusim.choose.least import Least, Step, least_of_launches, least_work, less_of, tile_works
 from gpusim.choose.mixes_bound import Option, program_of
 from gpusim.choose.plan import Plan, Work
 from gpusim.hardware.gpu import GPU
@@ -77,7 +77,7 @@ class Bounds:
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
                 us = occupied.duration_us
-                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,), (us,), (0.0,))
+                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (Step(us, us, 0.0),))
         return self._known[key]
 
     def _others(self, id: str, work: Work) -> tuple[float, float] | None:

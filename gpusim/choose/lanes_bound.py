@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.choose.graph import Graph
-from gpusim.choose.least import Least
+from gpusim.choose.least import Least, Step
 from gpusim.model.front_end import CHANNELS, turn_wait_us
 
 MOST_LANED = 6  # operations whose streams are all looked at
@@ -36,7 +36,7 @@ def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int)
     """
     if len(graph.ids) > MOST_LANED:
         return 0.0
-    least = {id: min(fsum(one.steps_us) for one in choices[id]) for id in graph.ids}
+    least = {id: min(fsum(step.us for step in one.steps) for one in choices[id]) for id in graph.ids}
     split = _Split(graph, choices, least, sms)
     least_us = sum(least.values())  # in one stream
     for parts in _partitions(graph.ids):
@@ -83,8 +83,8 @@ class _Split:
 def _on_sms(one: Least, sms: int) -> Reals:
     """Least time of an operation that has 1, 2, … of some SMs to itself."""
     us = np.zeros(sms)
-    for step, wait, spread in zip(one.steps_us, one.waits_us, one.spread_us, strict=True):
-        us += np.maximum(step, wait + spread * sms / np.arange(1, sms + 1))
+    for step in one.steps:
+        us += np.maximum(step.us, step.wait_us + step.spread_us * sms / np.arange(1, sms + 1))
     return us
 
 
@@ -109,7 +109,7 @@ def least_in_lanes(
             start = max((done[other] for other in others), default=0.0)
             first = [ends[n] for n in beside[id]]
             later = [end for n, end in enumerate(ends) if n != lane[id]]
-            done[id] = min(_end(start, one.steps_us, first, later, turn_us, own_sms) for one in choices[id])
+            done[id] = min(_end(start, one.steps, first, later, turn_us, own_sms) for one in choices[id])
         before, ends = ends, [max(done[id] for id in ids) for ids in lanes]
         if turn_us == 0.0 or len(lanes) > CHANNELS or ends == before or max(ends) >= enough_us:
             break
@@ -125,12 +125,12 @@ def _not_released(waits: Graph, lane: Mapping[str, int], id: str) -> list[int]:
 
 
 def _end(
-    start: float, steps: Sequence[float], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
+    start: float, steps: Sequence[Step], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
 ) -> float:
     """When kernels that run one after the other end, at least."""
     now = start
     for n, step in enumerate(steps):
-        now = _start(now, later if n else first, turn_us, own) + step
+        now = _start(now, later if n else first, turn_us, own) + step.us
     return now
 
 
