@@ -477,10 +477,9 @@ def _half_width(values: Sequence[float]) -> float:
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:
     """Return, for each program, the time of its kernels by the resource that bound them, the largest first."""
-    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
     found: dict[str, dict[str, float]] = {run.program: {} for run in result.program_runs}
     for run in result.kernel_runs:
-        mine = found[program_of[run.stream]]
+        mine = found[result.program_of[run.stream]]
         mine[run.bound_by] = mine.get(run.bound_by, 0.0) + run.end_us - run.start_us
     return {name: dict(sorted(of.items(), key=lambda item: (-item[1], item[0]))) for name, of in found.items()}
 

@@ -144,8 +144,7 @@ def costs_us(trace: Trace, session: Session, way: Setting) -> dict[str, dict[str
     """What a setting adds to the isolated times of each program's kernels, by cause, us, the largest first."""
     trace = way.of(trace)
     result = session.replay(trace, way.policy, keep=())
-    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
-    by_program = grouped(_slowed(result, trace, session, way), lambda one: program_of[one.run.stream])
+    by_program = grouped(_slowed(result, trace, session, way), lambda one: result.program_of[one.run.stream])
     return {name: _added(one.by_us for one in of) for name, of in by_program.items()}
 
 

@@ -108,10 +108,9 @@ def requests_us(result: Replayed) -> dict[str, list[tuple[float, float]]]:
     A request of a loop is released when the one before it ends; it has ended when all streams of the program have ended
     it.
     """
-    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
     found: dict[str, dict[int, tuple[float, float]]] = {run.program: {} for run in result.program_runs}
     for run in result.request_runs:
-        of = found[program_of[run.stream]]
+        of = found[result.program_of[run.stream]]
         release_us, end_us = of.get(run.request, (run.release_us, run.end_us))
         of[run.request] = min(release_us, run.release_us), max(end_us, run.end_us)
     return {program: [of[request] for request in sorted(of)] for program, of in found.items()}

@@ -309,16 +309,19 @@ class Replayed:
         """Whether there are several programs, and any of them is more than the stream of its name."""
         return len(self.program_runs) > 1 and any(run.streams != (run.program,) for run in self.program_runs)
 
+    @cached_property
+    def program_of(self) -> dict[str, str]:
+        """The program of each stream, by name."""
+        return {stream: run.program for run in self.program_runs for stream in run.streams}
+
     @property
     def stream_titles(self) -> dict[str, str]:
         """Titles of streams in pictures, by name; with the program in front where that differs."""
-        shown = self.program_runs if self.has_programs else ()
-        program_of = {stream: run.program for run in shown for stream in run.streams}
-        titles = {}
-        for run in self.stream_runs:
-            program = program_of.get(run.stream, run.stream)
-            told = run.stream == program or run.stream.startswith(f"{program}/")
-            titles[run.stream] = run.stream if told else f"{program}: {run.stream}"
+        titles = {run.stream: run.stream for run in self.stream_runs}
+        for stream in titles if self.has_programs else ():
+            program = self.program_of[stream]
+            if stream != program and not stream.startswith(f"{program}/"):
+                titles[stream] = f"{program}: {stream}"
         return titles
 
     def __repr__(self) -> str:
