@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from math import ceil
 from typing import ClassVar
 
@@ -333,5 +334,4 @@ class TpcMask(Parts):
 
 def in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
     """Parts of so many numbers, one after the other from 0."""
-    starts = [sum(counts[:i]) for i in range(len(counts))]
-    return [frozenset(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]
+    return [frozenset(range(end - count, end)) for end, count in zip(accumulate(counts), counts, strict=True)]
