@@ -220,11 +220,9 @@ def warps_held(result: Result) -> NDArray[np.float64]:
     held: NDArray[np.float64] = percent * (parts / busy).astype(np.float64)
     return held
 
-    """Draw the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
-
 
 def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draw the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
+    """Draw the achieved occupancy of each SM: resident warps over the makespan, % of its most, streams stacked."""
     sms = held.shape[1]
     share = result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
     means = held.sum(axis=2) * share
