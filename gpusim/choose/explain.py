@@ -104,7 +104,7 @@ def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step 
     Raises:
         InputError: a trace of one stream or without kernels, where nothing overlaps.
     """
-    found, session = opened(trace, gpu, None)
+    found, session = opened(trace, gpu)
     if shares_nothing(found):
         problem = f"{quote(found.name)} has one stream, so that no kernels overlap"
         raise InputError(None, "trace", problem, "two streams or more with kernels")

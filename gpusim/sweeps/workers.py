@@ -32,6 +32,7 @@ DIED = "the worker died with this task alone (killed, or out of memory?)"
 
 T = TypeVar("T")
 R = TypeVar("R")
+Named = tuple[str, T]  # a task with its identity
 
 
 class WorkerDied(RuntimeError):
@@ -61,12 +62,12 @@ def computed(
 
 
 def _answers(
-    tasks: Iterable[tuple[str, T]], compute: Callable[[T], R], executors: Executors, width: int
+    tasks: Iterable[Named[T]], compute: Callable[[T], R], executors: Executors, width: int
 ) -> Generator[tuple[str, R | Exception]]:
     waiting = deque(tasks)
     some = False
     while waiting:
-        lost: list[tuple[str, T]] = []
+        lost: list[Named[T]] = []
         with _started(executors) as executor:
             for answer in _until_broken(waiting, compute, executor, width, lost):
                 some = True
@@ -79,7 +80,7 @@ def _answers(
             yield from _answers(lost, compute, executors, width // 2)
 
 
-def _once_more(task: tuple[str, T], compute: Callable[[T], R], executors: Executors) -> R | Exception:
+def _once_more(task: Named[T], compute: Callable[[T], R], executors: Executors) -> R | Exception:
     """Return the answer to a task that was lost by itself. A second loss is its own fault."""
     with _started(executors) as executor:
         for _, answer in _until_broken(deque([task]), compute, executor, 1, []):
@@ -88,14 +89,10 @@ def _once_more(task: tuple[str, T], compute: Callable[[T], R], executors: Execut
 
 
 def _until_broken(
-    waiting: deque[tuple[str, T]],
-    compute: Callable[[T], R],
-    executor: Executor,
-    width: int,
-    lost: list[tuple[str, T]],
+    waiting: deque[Named[T]], compute: Callable[[T], R], executor: Executor, width: int, lost: list[Named[T]]
 ) -> Iterator[tuple[str, R | Exception]]:
     """Yield answers until all tasks are done or the executor breaks. Tasks under way are then added to ``lost``."""
-    running: dict[Future[R], tuple[str, T]] = {}
+    running: dict[Future[R], Named[T]] = {}
     while running or (waiting and not lost):
         while waiting and len(running) < width and not lost:
             task = waiting.popleft()
