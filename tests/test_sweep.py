@@ -318,7 +318,7 @@ def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
     """A part that is added to a task has to be added to the test above, too."""
     parts = {field.name for field in fields(compute.Task)}
     assert parts == {
-        "identity", "model", "trace", "kind", "restart", "names", "device", "gpu", "policy", "source", "seed",
+        "model", "trace", "kind", "restart", "names", "device", "gpu", "policy", "source", "seed",
     }  # fmt: skip
 
 
