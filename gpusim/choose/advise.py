@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import fsum, inf, sqrt
 from os import PathLike
 from statistics import fmean
@@ -62,7 +62,6 @@ MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
-S = TypeVar("S")
 R = TypeVar("R")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
@@ -256,7 +255,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     ways = [choice.setting for choice in advice.choices if not choice.refuted]
     for assumption, other in session.extremes(advice.trace).items():
         shared = _Shared(other, session, _alone_us(other, session), advice.free)
-        costs = list(_replayed(_cost, (shared, objective), ways, jobs, step))
+        costs = list(_replayed(partial(_cost, objective), shared, ways, jobs, step))
         mine, least = costs[ways.index(best.setting)], min(costs)
         winners[assumption] = str(best.setting if _ties(mine, least) else ways[costs.index(least)])
         spans.append(mine if objective == "makespan" else _choice(shared, best.setting).makespan_us)
@@ -369,7 +368,7 @@ class _Shared:
 
 
 def _replayed(
-    replay: Callable[[S, Setting], R], shared: S, ways: Sequence[Setting], jobs: int | None, step: Step
+    replay: Callable[[_Shared, Setting], R], shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step
 ) -> Iterator[R]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
     for at, found in enumerate(in_order(replay, shared, ways, jobs), 1):
@@ -412,16 +411,15 @@ def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:
     return sharing(progress) | {"throughput": fsum(progress[name] for name in shared.free)}
 
 
-def _cost(shared: tuple[_Shared, Objective], way: Setting) -> float:
+def _cost(objective: Objective, shared: _Shared, way: Setting) -> float:
     """`Choice.cost` of a setting, without the replays that it does not need."""
-    programs, objective = shared
-    if way.mechanism == "in turn" or _with_arrivals(programs.trace):
-        return _choice(programs, way).cost(objective)
-    trace, session = way.of(programs.trace), programs.session
+    if way.mechanism == "in turn" or _with_arrivals(shared.trace):
+        return _choice(shared, way).cost(objective)
+    trace, session = way.of(shared.trace), shared.session
     if objective == "makespan":
         return session.makespan_us(trace, way.policy)
     with suppress(Starved):
-        found = _shares(programs, normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
+        found = _shares(shared, normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
         return found["antt"] if objective == "antt" else -found[objective]
     return inf
 
