@@ -188,7 +188,6 @@ def _select(
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
-    trace = work.trace
     bounds, gpu = Bounds(work, session), session.gpu
     step("fitting kernels to their recording")
     bound = bounds.of_any(work)
@@ -202,15 +201,15 @@ def _select(
     if len(blocks) == 1:
         step("searching")
         given = None if streams == "search" else _given(whole, streams, step)
-        named, complete = _search(whole, sharing, own_lanes(trace, work), given, few)
+        named, complete = _search(whole, sharing, own_lanes(work), given, few)
     else:
         for n, block in enumerate(blocks, 1):
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
             judges.append(Judge(part, bounds, limit, _replays(part) // 2, order))
-            _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams", order))
+            _search(judges[-1], "streams", own_lanes(part), None, _few_plans(part, gpu, "streams", order))
         step("replaying the whole and the baselines")
-        named = _baselines(whole, moves.ways_to_share(sharing), own_lanes(trace, work), None, {})
+        named = _baselines(whole, moves.ways_to_share(sharing), own_lanes(work), None, {})
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
             whole.replayed(plan)
     if undivided is not None:
@@ -303,9 +302,9 @@ def work_of(
     return Work(trace, graph, {op.id: op for op in trace.operations()}, algorithms, divisions)
 
 
-def own_lanes(trace: Trace, work: Work) -> Lanes:
-    """The streams of the trace, as far as they are of the work."""
-    found = (tuple(id for id in lane if id in work.operations) for lane in chains(trace))
+def own_lanes(work: Work) -> Lanes:
+    """The streams of its trace, as far as they are of the work."""
+    found = (tuple(id for id in lane if id in work.operations) for lane in chains(work.trace))
     return tuple(lane for lane in found if lane)
 
 
@@ -467,7 +466,7 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
     work, fast = judge.work, moves.fastest(judge.work, judge.bounds)
     ways: dict[str, Callable[[], Lanes]] = {
         "sequential": lambda: sequential(work.graph),
-        "branches": lambda: own_lanes(work.trace, work),
+        "branches": lambda: own_lanes(work),
         "nimble": lambda: nimble(work.graph),
         "opara": lambda: opara_lanes(work, judge.bounds, fast),
     }
