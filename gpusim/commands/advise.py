@@ -68,8 +68,7 @@ def run(args: argparse.Namespace) -> None:
         if args.plot is not None:
             save_figure(slowdowns(advice), args.plot)
     if args.json:
-        print_json(as_json(advice))
-    else:
-        print_advice(advice)
-        if args.plot is not None:
-            print_line(f"written: {args.plot}")
+        return print_json(as_json(advice))
+    print_advice(advice)
+    if args.plot is not None:
+        print_line(f"written: {args.plot}")

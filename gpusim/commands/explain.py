@@ -58,9 +58,8 @@ def run(args: argparse.Namespace) -> None:
     with named_steps() as step, trace_and_session(args, args.traces, read=read_profile) as (trace, session):
         found = explain(trace, session, step=step)
     if args.json:
-        print_json(as_json(found))
-    else:
-        _print(found)
+        return print_json(as_json(found))
+    _print(found)
 
 
 def _is_profile(path: str) -> bool:

@@ -28,9 +28,8 @@ def run(args: argparse.Namespace) -> None:
     with named_steps() as step, trace_and_session(args, [args.trace]) as (trace, session):
         found = pairs(trace, session, step=step)
     if args.json:
-        print_json(as_json(found))
-    else:
-        _print(found)
+        return print_json(as_json(found))
+    _print(found)
 
 
 def _print(found: Pairs) -> None:

@@ -114,11 +114,10 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         from gpusim.results.comparison import as_json
 
-        print_json(as_json(comparison))
-    else:
-        from gpusim.commands.replay_tables import print_comparison
+        return print_json(as_json(comparison))
+    from gpusim.commands.replay_tables import print_comparison
 
-        print_comparison(comparison, args.details)
+    print_comparison(comparison, args.details)
 
 
 def command_of(args: argparse.Namespace) -> str:
