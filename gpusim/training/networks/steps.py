@@ -60,9 +60,9 @@ class Step:
     of_parameters: bool = False  # it gives a gradient of parameters, which no other step waits for
 
 
-def forward(network: Network, batch: int, training: bool = False) -> list[Step]:
-    """The forward pass, in an order in which it can run; ``training`` normalises by the statistics of the batch."""
-    return _Pass(network, batch, training).forward()
+def forward(network: Network, batch: int) -> list[Step]:
+    """The forward pass of inference, in an order in which it can run."""
+    return _Pass(network, batch, training=False).forward()
 
 
 def training_iteration(network: Network, batch: int) -> list[Step]:
