@@ -57,10 +57,11 @@ def quote(value: object) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 3] + "..."
 
 
-def expected_one_of(names: Iterable[str], given: object, other: str = "") -> str:
-    """Return the expectation for an unknown name: all, ``other``, and the closest."""
+def expected_one_of(names: Iterable[str], given: object, other: str = "", most: int | None = None) -> str:
+    """Return the expectation for an unknown name: all or the first ``most``, ``other``, and the closest."""
     known = list(names)
-    expected = ", ".join([f"one of {', '.join(known)}" if known else "none", *([other] if other else [])])
+    shown = the_first(known, len(known) if most is None else most)
+    expected = ", ".join([f"one of {shown}" if known else "none", *([other] if other else [])])
     close = closest(given, known)
     return f"{expected}; did you mean {close}?" if close else expected
 
