@@ -27,8 +27,8 @@
 #include <string>
 #include <vector>
 
-using u32 = unsigned;
-using u64 = unsigned long long;
+#include "device.cuh"
+
 using std::string;
 using std::vector;
 
@@ -88,18 +88,6 @@ struct Args {
     u32* scheduler_warps;  // scheduler: [SM][4][2] warps of each scheduler now, and the most so far
 };
 
-__device__ __forceinline__ u32 smid() {
-    u32 r;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(r));
-    return r;
-}
-
-__device__ __forceinline__ u64 globaltimer() {
-    u64 r;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r));
-    return r;
-}
-
 __device__ __forceinline__ u32 warpid() {
     u32 r;
     asm volatile("mov.u32 %0, %%warpid;" : "=r"(r));
@@ -125,14 +113,6 @@ __device__ __forceinline__ void finish(const Args& a, Stamp begin) {
         Stamp end = stamp();
         a.log[blockIdx.x] = {begin.ns, end.ns, begin.clock, end.clock, smid(), blockIdx.x};
     }
-}
-
-__host__ __device__ __forceinline__ u32 hash(u32 v) {
-    v *= 2654435761u;
-    v ^= v >> 15;
-    v *= 2246822519u;
-    v ^= v >> 13;
-    return v;
 }
 
 // ---------------------------------------------------------------- device side: kernels with fixed work
