@@ -21,8 +21,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -1847,40 +1848,29 @@ int main(int argc, char** argv) {
             }
         return 0;
     }
-    begin_stage("topology");
-    topology();
-    begin_stage("clusters");
-    cluster_room();
-    begin_stage("clock");
-    clock_beside();
-    begin_stage("gaps");
-    gaps();
-    begin_stage("dependencies");
-    dependencies();
-    begin_stage("launch rate");
-    launch_rate(kernels);
-    begin_stage("issue");
-    issue();
-    begin_stage("schedulers");
-    schedulers();
-    begin_stage("residency");
-    residency(kernels);
-    begin_stage("sharing");
-    sharing(kernels);
-    begin_stage("placement");
-    placement();
-    begin_stage("scheduling");
-    scheduling();
-    begin_stage("drain");
-    drain();
-    begin_stage("register room");
-    register_room();
-    begin_stage("small L1");
-    small_l1();
-    begin_stage("tails");
-    tails(kernels);
-    begin_stage("memory");
-    memory();
+    const std::pair<const char*, std::function<void()>> stages[] = {
+        {"topology", topology},
+        {"clusters", cluster_room},
+        {"clock", clock_beside},
+        {"gaps", gaps},
+        {"dependencies", dependencies},
+        {"launch rate", [&] { launch_rate(kernels); }},
+        {"issue", issue},
+        {"schedulers", schedulers},
+        {"residency", [&] { residency(kernels); }},
+        {"sharing", [&] { sharing(kernels); }},
+        {"placement", placement},
+        {"scheduling", scheduling},
+        {"drain", drain},
+        {"register room", register_room},
+        {"small L1", small_l1},
+        {"tails", [&] { tails(kernels); }},
+        {"memory", memory},
+    };
+    for (auto& [name, run] : stages) {
+        begin_stage(name);
+        run();
+    }
     for (FILE* f : {scalars, launches_file, blocks_file, progress_file}) fclose(f);
     begin_stage("done");
     return 0;
