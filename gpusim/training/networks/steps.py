@@ -112,10 +112,9 @@ class _Pass:
         after = [step for name in node.inputs for step in self.made[name]]
         match node.layer:
             case Concatenation():
-                parts = zip(node.inputs, shapes, count(), strict=False)
                 return tuple(
                     self._add(f"{node.name}.{n}", self._part(node, shape, "fwd"), self.made[name])
-                    for name, shape, n in parts
+                    for n, (name, shape) in enumerate(zip(node.inputs, shapes, strict=True))
                 )
             case Addition():
                 for n in range(len(shapes) - 1):
