@@ -1587,7 +1587,6 @@ static void drain() {
             }
 }
 
-// A kernel that lives on L1 (a footprint an SM, no shared memory) after and beside blocks that need 200 KB.
 // As many blocks of b as fit beside one block of a on every SM, where registers are what limits them.
 static void register_room() {
     const vector<Kernel> held = {
@@ -1610,6 +1609,7 @@ static void register_room() {
             }
 }
 
+// A kernel that lives on L1 (a footprint an SM, no shared memory) after and beside blocks that need 200 KB.
 static void small_l1() {
     Kernel k = make("l1", l1_kernel, 256, 0, 0), big = spin(128), delay = spin(32, 1);
     const int two_hundred = 200 << 10;
