@@ -51,13 +51,17 @@ class Step:
 
 def forward(network: Network, batch: int) -> list[Step]:
     """The forward pass of inference, in an order in which it can run."""
-    return _Pass(network, batch, training=False).forward()
+    steps = _Pass(network, batch, training=False)
+    steps.forward()
+    return steps.steps
 
 
 def training_iteration(network: Network, batch: int) -> list[Step]:
     """The forward pass, then the backward pass from the gradient of the last layer's output."""
     steps = _Pass(network, batch, training=True)
-    return steps.forward() + steps.backward()
+    steps.forward()
+    steps.backward()
+    return steps.steps
 
 
 class _Pass:
@@ -70,12 +74,11 @@ class _Pass:
         self.made: dict[str, tuple[str, ...]] = {INPUT: ()}
         self.steps: list[Step] = []
 
-    def forward(self) -> list[Step]:
+    def forward(self) -> None:
         for node in self.network.nodes:
             self.made[node.name] = self._forward(node)
-        return self._taken()
 
-    def backward(self) -> list[Step]:
+    def backward(self) -> None:
         last = self.network.nodes[-1].name
         gradients: dict[str, list[tuple[str, ...]]] = {node.name: [] for node in self.network.nodes}
         gradients[last] = [self.made[last]]
@@ -85,11 +88,6 @@ class _Pass:
                 for name, given in self._backward(node, gradient):
                     if name != INPUT:
                         gradients[name].append(given)
-        return self._taken()
-
-    def _taken(self) -> list[Step]:
-        steps, self.steps = self.steps, []
-        return steps
 
     def _add(self, layer: str, work: Work, after: Sequence[str], suffix: str = "", of_parameters: bool = False) -> str:
         step = Step(f"{layer}/{suffix or work.direction}", layer, work, tuple(after), of_parameters)
