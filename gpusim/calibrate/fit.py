@@ -29,7 +29,7 @@ from gpusim.model.contention import (
     memory_stall_share,
     missed_share,
     mix_times,
-    queued_share,
+    queued_shares,
     time_at,
     warp_demand,
 )
@@ -371,17 +371,27 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
         times = tiled / gpu.sm_count if residents <= 1.0 else 1.0
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
     turns = min(1.0, turns)
-    least_free = max(turns, 1.0 - queued_share(launch.mix, exposed))
+    least_free = max(turns, _quick(kernel, residents, launch.mix, exposed) if kernel.counted else 0.0)
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
     for_hits = hit_wait_share(launch.mix)
     hits_exposed = for_hits * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
-    waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - turns / free))
+    waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - least_free / free))
     free *= 1.0 - waited
     for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
     missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses, early), free * (1.0 - missed)
+
+
+def _quick(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
+    """Time of an instruction if the kernel had not waited for queues of L2 and DRAM, over that in the recording.
+
+    Reads would have a shorter latency. What an instruction takes of the SM stays, so less of it would be hidden.
+    """
+    reads, throttled = queued_shares(mix, exposed)
+    latency = max(kernel.service_demand, kernel.latency - reads)
+    return min(1.0, time_at(replace(kernel, latency=latency), residents) - throttled)
 
 
 def _held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:

@@ -425,17 +425,19 @@ def memory_stall_share(mix: Mix | None) -> float:
     return 0.0 if mix is None else _of(mix.memory_stall_percent) / 100.0
 
 
-def queued_share(mix: Mix | None, exposed: float = 1.0) -> float:
+def queued_shares(mix: Mix | None, exposed: float = 1.0) -> tuple[float, float]:
     """Most of a kernel's recorded time that it can have waited for queues of L2 and DRAM (0 to 1), by its stalls.
 
-    1 where none tell. Throttles are such queues throughout, and so is the long scoreboard while the queue is full, and
-    as far as the kernel reads ahead of the latency [D]: ``exposed`` is the share of its waits that the latency takes.
+    Two parts: waits for reads, which count as latency, and throttles, which do not. 1 and 0 where no stalls tell.
+    Throttles are such queues throughout. So is the long scoreboard while the queue is full, and as far as the kernel
+    reads ahead of the latency [D]: ``exposed`` is the share of its waits that the latency takes.
     """
     recorded = _recorded_stalls(mix)
     if recorded is None:
-        return 1.0
+        return 1.0, 0.0
     stalls, total = recorded
-    return _l2_queue_share(stalls, total, 1.0 - exposed) + _of(stalls.mio_throttle) / total
+    throttled = (_of(stalls.lg_throttle) + _of(stalls.mio_throttle)) / total
+    return _queued_reads(stalls, total, 1.0 - exposed), throttled
 
 
 def full_queue_share(mix: Mix | None) -> float:
@@ -444,13 +446,16 @@ def full_queue_share(mix: Mix | None) -> float:
     0 where none tell.
     """
     recorded = _recorded_stalls(mix)
-    return 0.0 if recorded is None else _queue_fullness(*recorded) * _l2_queue_share(*recorded)
+    if recorded is None:
+        return 0.0
+    stalls, total = recorded
+    return _queue_fullness(stalls, total) * (_queued_reads(stalls, total) + _of(stalls.lg_throttle) / total)
 
 
-def _l2_queue_share(stalls: WarpStalls, total: float, ahead: float = 0.0) -> float:
-    """Most of a kernel's recorded time that it can have waited in the queue to L2 and DRAM, or for room there."""
+def _queued_reads(stalls: WarpStalls, total: float, ahead: float = 0.0) -> float:
+    """Most of a kernel's recorded time that its reads can have waited in the queues of L2 and DRAM."""
     queued = QUEUED_SHARE + (1.0 - QUEUED_SHARE) * min(1.0, _queue_fullness(stalls, total) + ahead)
-    return (queued * _of(stalls.long_scoreboard) + _of(stalls.lg_throttle)) / total
+    return queued * _of(stalls.long_scoreboard) / total
 
 
 def _queue_fullness(stalls: WarpStalls, total: float) -> float:
