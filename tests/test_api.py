@@ -173,7 +173,7 @@ def test_results_print_as_a_line() -> None:
     module = ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
     found = (
         gpusim.compare(TABLE_1),
-        gpusim.select(module, streams="branches"),
+        gpusim.select(module, streams="branches", sharing="streams"),
         gpusim.advise([module, module], jobs=1),
     )
     for one, start in zip(found, ("Comparison(trace=", "Selection(trace=", "Advice(trace="), strict=True):
