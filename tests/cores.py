@@ -11,7 +11,7 @@ import pytest
 
 from gpusim.engine import compiled
 from gpusim.engine import core as used_core
-from gpusim.engine.core import NEVER
+from gpusim.engine.tables import NEVER
 from gpusim.model.memory import MemoryLoad, MemoryWait
 
 Mix = tuple[tuple[int, int], ...]

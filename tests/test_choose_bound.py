@@ -192,6 +192,13 @@ def test_the_least_of_a_convolution_is_no_more_than_that_of_its_kernels_after_ot
             assert less_of(after, bounds.least(op.id, chosen[op.id])) == bounds.least(op.id, chosen[op.id])
 
 
+def test_bytes_that_counters_show_displace_as_those_that_the_trace_tells() -> None:
+    """Reads of DRAM, and writes that L2 counts one and a half times, of each of four blocks."""
+    kernel = launch(4, 20.0).model_copy(update={"mix": Mix(dram_read_bytes=100.0, l2_write_bytes=150.0)})
+    counted = convolution("x", [kernel]).selected.model_copy(update={"warm_us": 30.0, "cold_us": 36.0})
+    assert touched_bytes(counted) == touched_bytes(counted.model_copy(update={"touched_bytes": 800})) == 800.0
+
+
 def test_kernels_that_different_resources_bind_are_not_added() -> None:
     """FMA binds one and the L1 path the other, each for nine tenths of its time: together they take hardly longer."""
     cycles, gpu = 100.0 * 1980.0, load_gpu("h200")

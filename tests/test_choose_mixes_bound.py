@@ -15,7 +15,7 @@ from test_choose_bound import bounded
 
 from gpusim.choose.graph import Graph
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
-from gpusim.choose.least import Least
+from gpusim.choose.least import Least, Step
 from gpusim.choose.mixes_array import progress_of_mixes
 from gpusim.choose.mixes_bound import Option, kernel_of, program_of, progress_in
 from gpusim.choose.simplex import maximum
@@ -71,8 +71,8 @@ def test_many_mixes_progress_as_the_model_says(uses: list[Use]) -> None:
 
 
 def steps(*us: float, spread: float = 0.0) -> list[Least]:
-    nothing = (0.0,) * len(us)
-    return [Least(sum(us), (0.0, 0.0, 0.0), 0.0, us, nothing, (spread, *nothing[1:]))]
+    each = tuple(Step(one, 0.0, 0.0 if n else spread) for n, one in enumerate(us))
+    return [Least(sum(us), (0.0, 0.0, 0.0), 0.0, each)]
 
 
 BESIDE = Graph({"a": (), "b": ()})

@@ -22,7 +22,7 @@ from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine import sm_array
-from gpusim.engine.alone import alone_under
+from gpusim.engine.alone import IdleSMs, alone_under
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import age_shares
@@ -136,7 +136,7 @@ def test_fewer_blocks_on_an_sm_save_less_than_the_life_of_one(launch: KernelLaun
     assume(model.most_resident > 1)
     assume(launch.blocks / H200.model.block_starts_per_us < launch.duration_us - model.latency_us)
     fewer = 1 + int(share * (model.most_resident - 2))
-    whole, limited = (alone_under(Grant(0, blocks_per_sm=most), model, H200).us for most in (None, fewer))
+    whole, limited = (alone_under(Grant(0, blocks_per_sm=most), model, IdleSMs(H200)).us for most in (None, fewer))
     slowest = age_shares(model.most_resident, model.age_preference)[-1]
     ramp = model.ramp_work if slowest < 1.0 else 0.0
     assert limited > whole - model.demand.block_us * (1.0 + ramp) / slowest

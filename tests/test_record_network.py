@@ -408,7 +408,7 @@ def test_wrong_arguments_are_one_line(arguments, message, capsys):
 
 
 def test_what_the_gpu_refuses_is_told(machine, tmp_path, capsys):
-    assert list(Program(tmp_path).printed("plans")) == ["name,plan\n"]
+    assert list(Program(tmp_path).lines("plans", [])) == ["name,plan\n"]
     assert capsys.readouterr().err == "m p: a call fails on these SMs\n"
 
 

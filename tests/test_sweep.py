@@ -324,7 +324,7 @@ def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
     """A part that is added to a task has to be added to the test above, too."""
     parts = {field.name for field in fields(compute.Task)}
     assert parts == {
-        "identity", "model", "trace", "kind", "restart", "names", "device", "gpu", "policy", "source", "seed",
+        "model", "trace", "kind", "restart", "names", "device", "gpu", "policy", "source", "seed",
     }  # fmt: skip
 
 
@@ -660,13 +660,14 @@ def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
 
 def row_of(policy: str, trace: str, speedup: float, error: float | None = None) -> summary.SweptRow:
     labels = {"policy": policy, "trace": trace, "gpu": "h200", "seed": 0}
-    return summary.SweptRow(labels, {"speedup_vs_serial": speedup, compute.ERROR: error}, "")
+    known = {} if error is None else {compute.ERROR: error}
+    return summary.SweptRow(labels, {"speedup_vs_serial": speedup, **known}, "")
 
 
 def test_intervals_are_paired_by_workload() -> None:
     """A policy that is 5 % behind the best on every workload is so for certain, however much workloads differ."""
     best = [row_of("a", trace, speedup) for trace, speedup in (("x", 1.1), ("y", 1.5), ("z", 2.0))]
-    other = [row_of("b", str(row.labels["trace"]), float(row.figures["speedup_vs_serial"] or 0) / 1.05) for row in best]
+    other = [row_of("b", str(row.labels["trace"]), row.figures["speedup_vs_serial"] / 1.05) for row in best]
     lead, half = summary.behind(other, best[::-1], False)
     assert lead == pytest.approx(math.log(1.05)) and half == pytest.approx(0.0, abs=1e-9)
     interval = summary.speedup_interval(best)

@@ -117,11 +117,7 @@ def saved(name: str) -> dict[str, float]:
     """
     work, session = module_of(name)
     plan = next(one.plan for one in read(PLANS / "plans.txt") if (one.module, one.name) == (name, STREAMS))
-    (entry,) = (
-        one
-        for one in session.compare(planned_trace(work, plan), ("serial", plan.policy)).entries
-        if one.result.policy == plan.policy
-    )
+    entry = session.compare(planned_trace(work, plan), ("serial", plan.policy))[plan.policy]
     assert entry.gain_us is not None
     serial_us = entry.result.makespan_us * entry.speedup_vs_serial
     return {part: 100.0 * us / serial_us for part, us in entry.gain_us.items()}

@@ -157,7 +157,7 @@ def _urgent(trace: Trace, priorities: Sequence[int]) -> Trace:
 def trials(workload: str, session: Session) -> list[Trial]:
     """The plans to try of a workload: at each level the best that is found, and another."""
     work, bounds = known(workload, session)
-    plain = Plan(own_lanes(work.trace, work), fastest(work, bounds))
+    plain = Plan(own_lanes(work), fastest(work, bounds))
     serial = Plan(sequential(work.graph), plain.algorithms)
     try_it = partial(Trial, workload)
     found = [try_it(NOTHING, TOGETHER, plain), try_it(SERIAL, TOGETHER, serial), try_it("host:as-traced", HOST, plain)]

@@ -85,7 +85,7 @@ def row_of(task: Task, found: Selection) -> Row:
     named = dict(found.baselines)
     serial, streams = named["serial, fastest"], named["streams, fastest"]
     seen = [one for one in found.seen if found.limit_bytes is None or one.memory_bytes <= found.limit_bytes]
-    own = sorted(own_lanes(found.work.trace, found.work))
+    own = sorted(own_lanes(found.work))
     like = [one for one in seen if _runs(one, own) and one.plan.algorithms == streams.plan.algorithms]
     hardware = _least(seen, lambda one: one.plan.policy == STREAMS or _is(one, SPLITS[:1] if gpu_splits(found) else ()))
     assert hardware is not None

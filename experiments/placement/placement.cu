@@ -18,8 +18,7 @@
 #include <vector>
 
 #include "../../gpusim/lab/record/check.cuh"
-
-using u64 = unsigned long long;
+#include "../../gpusim/lab/record/device.cuh"
 
 constexpr int RUNS = 5;
 constexpr int STREAMS = 2;
@@ -30,18 +29,6 @@ struct Block {
     u64 start_ns, end_ns;
     unsigned sm, unused;
 };
-
-__device__ __forceinline__ u64 globaltimer() {
-    u64 ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-}
-
-__device__ __forceinline__ unsigned smid() {
-    unsigned sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    return sm;
-}
 
 // Holds LIVE registers a thread, more than it uses, for some cycles: `never` is 0, which the compiler cannot know.
 template <int LIVE>

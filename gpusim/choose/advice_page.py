@@ -162,7 +162,7 @@ def _served(advice: Advice) -> list[str]:
     once = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
     lines += [f"{name}: no arrivals, so it runs once, from the start; later requests run without it" for name in once]
     for target in advice.targets:
-        over = target.over(best)
+        over = best.over(target)
         doubt = ""
         if target.latency_us is not None and (half := best.interval_us.get(target.program, 0.0)):
             near = abs(best.latency_us[target.program] - target.latency_us) < half

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import fsum, inf, sqrt
 from os import PathLike
 from statistics import fmean
@@ -33,7 +33,15 @@ from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
-from gpusim.results.metrics import LATENCY_PERCENTILES, SHARING, latencies_us, normalised_progress, percentile, sharing
+from gpusim.results.metrics import (
+    LATENCY_PERCENTILES,
+    SHARING,
+    latencies_us,
+    normalised_progress,
+    percentile,
+    requests_us,
+    sharing,
+)
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
 from gpusim.trace.edit import merge, with_settings_of
@@ -54,7 +62,6 @@ MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
-S = TypeVar("S")
 R = TypeVar("R")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
@@ -62,37 +69,25 @@ PLACED: tuple[Keep, ...] = ("placements",)
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting and what it gives.
+    """A setting and what it gives."""
 
-    Attributes:
-        setting: what is set.
-        makespan_us: programs run once, or all their requests.
-        throughput: the part of ``stp`` of the programs without a target, or all of it if each has one.
-        stp, antt, fairness: of programs that restart; None where one of them starves. Of programs with arrivals only
-            antt: the mean of their slowdowns.
-        slowdown: of each program, over itself alone on the whole GPU: of restarting programs the inverse of their
-            progress, of programs with arrivals the mean latency of a request over the makespan alone, else of one pass.
-        latency_us: of each program: a pass; of one with arrivals the 95th percentile of its requests.
-        percentiles_us: of each program with arrivals, percentiles of its requests' latencies by percent.
-        interval_us: of each program with random arrivals, half of the 95 % confidence interval of ``latency_us``, from
-            the spread over the seeds of the arrivals.
-        growth: of each program with arrivals, the mean latency of the last third of its requests over the first third.
-        bound_us: of each program, the time of its kernels by what bound them, and what they waited for room.
-        how_wrong: how far off the model was on measured co-runs of the kind, or why nobody knows.
-        refuted: why the model of this mechanism is known to be wrong; empty: it is not.
-    """
-
-    setting: Setting
-    makespan_us: float
+    setting: Setting  # what is set
+    makespan_us: float  # programs run once, or all their requests
+    # of programs that restart; None where one of them starves. With arrivals only antt: the mean of their slowdowns
     stp: float | None
     antt: float | None
     fairness: float | None
-    throughput: float | None
+    throughput: float | None  # the part of ``stp`` of the programs without a target, or all of it if each has one
+    # of each program, over itself alone on the whole GPU: of restarting programs the inverse of their progress, of
+    # programs with arrivals the mean latency of a request over the makespan alone, else of one pass
     slowdown: Mapping[str, float]
-    latency_us: Mapping[str, float]
-    bound_us: Mapping[str, Mapping[str, float]]
-    how_wrong: HowWrong
-    refuted: str = ""
+    latency_us: Mapping[str, float]  # of each program: a pass; with arrivals the 95th percentile of its requests
+    bound_us: Mapping[str, Mapping[str, float]]  # of each program, the time of its kernels by what bound them
+    how_wrong: HowWrong  # how far off the model was on measured co-runs of the kind, or why nobody knows
+    refuted: str = ""  # why the model of this mechanism is known to be wrong; empty: it is not
+    # of each program with arrivals: percentiles of its requests' latencies by percent; if they are random, half of the
+    # 95 % confidence interval of ``latency_us``, from the spread over their seeds; and the mean latency of the last
+    # third of its requests over that of the first
     percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     interval_us: Mapping[str, float] = field(default_factory=dict)
     growth: Mapping[str, float] = field(default_factory=dict)
@@ -101,38 +96,31 @@ class Choice:
         """Value to minimise; infinite where it is not known."""
         if objective == "makespan":
             return self.makespan_us
-        if objective == "antt":
-            return inf if self.antt is None else self.antt
-        value = self.stp if objective == "stp" else self.throughput
-        return inf if value is None else -value
+        value: float | None = getattr(self, objective)
+        if value is None:
+            return inf
+        return value if objective == "antt" else -value
+
+    def over(self, target: Target) -> float:
+        """By which factor it misses a target; 1 or less: it is kept."""
+        return target.over(self.slowdown, self.latency_us)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Recommended setting for some programs on one GPU.
+    """Recommended setting for some programs on one GPU."""
 
-    Attributes:
-        trace: the programs side by side.
-        gpu: what they share.
-        objective: what is best.
-        targets: what programs are to keep.
-        choices: every setting, the best first; those that miss a target after those that keep all.
-        best: the one to set.
-        assumption: what kernels without counters may change of that; empty where all were counted.
-        first: the program that has few kernels, and priority in a tie; empty: none, or several.
-        unequal: why programs do not restart, so that slowdowns are of one pass and there is no STP; empty: they do.
-        cost_us: what the best setting adds to the isolated times of each program's kernels, by cause; empty in turn.
-    """
-
-    trace: Trace
-    gpu: GPU
-    objective: Objective
-    targets: tuple[Target, ...]
-    choices: tuple[Choice, ...]
-    best: Choice
-    assumption: str = ""
-    first: str = ""
+    trace: Trace  # the programs side by side
+    gpu: GPU  # what they share
+    objective: Objective  # what is best
+    targets: tuple[Target, ...]  # what programs are to keep
+    choices: tuple[Choice, ...]  # every setting, the best first; those that miss a target after those that keep all
+    best: Choice  # the one to set
+    assumption: str = ""  # what kernels without counters may change of that; empty where all were counted
+    first: str = ""  # the program that has few kernels, and priority in a tie; empty: none, or several
+    # why programs do not restart, so that slowdowns are of one pass and there is no STP; empty: they do
     unequal: str = ""
+    # what the best setting adds to the isolated times of each program's kernels, by cause; empty in turn
     cost_us: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -146,7 +134,7 @@ class Advice:
 
     def meets(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets."""
-        return all(target.over(choice) <= 1.0 for target in self.targets)
+        return all(choice.over(target) <= 1.0 for target in self.targets)
 
     def ties(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
@@ -267,7 +255,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     ways = [choice.setting for choice in advice.choices if not choice.refuted]
     for assumption, other in session.extremes(advice.trace).items():
         shared = _Shared(other, session, _alone_us(other, session), advice.free)
-        costs = list(_replayed(_cost, (shared, objective), ways, jobs, step))
+        costs = list(_replayed(partial(_cost, objective), shared, ways, jobs, step))
         mine, least = costs[ways.index(best.setting)], min(costs)
         winners[assumption] = str(best.setting if _ties(mine, least) else ways[costs.index(least)])
         spans.append(mine if objective == "makespan" else _choice(shared, best.setting).makespan_us)
@@ -365,21 +353,13 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Shared input of all settings.
+    """Shared input of all settings."""
 
-    Attributes:
-        trace: the programs.
-        session: where they are replayed.
-        alone_us: isolated time of a pass of each, us.
-        free: the programs whose throughput counts.
-        restarts: whether programs without arrivals are replayed once more, restarting.
-    """
-
-    trace: Trace
-    session: Session
-    alone_us: Mapping[str, float]
-    free: tuple[str, ...]
-    restarts: bool = True
+    trace: Trace  # the programs
+    session: Session  # where they are replayed
+    alone_us: Mapping[str, float]  # isolated time of a pass of each, us
+    free: tuple[str, ...]  # the programs whose throughput counts
+    restarts: bool = True  # whether programs without arrivals are replayed once more, restarting
 
     @cached_property
     def seeds(self) -> list[Trace]:
@@ -388,7 +368,7 @@ class _Shared:
 
 
 def _replayed(
-    replay: Callable[[S, Setting], R], shared: S, ways: Sequence[Setting], jobs: int | None, step: Step
+    replay: Callable[[_Shared, Setting], R], shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step
 ) -> Iterator[R]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
     for at, found in enumerate(in_order(replay, shared, ways, jobs), 1):
@@ -400,43 +380,29 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
-    band = error_band(once, trace, session.gpu, session.recorded_on)
-    shares: dict[str, Any] = dict.fromkeys((*SHARING, "throughput"))
-    makespan_us = once.makespan_us
-    served = _Served()
+    given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if _with_arrivals(trace):
-        served = _served(shared, way, once)
-        slowdown = {name: mean / alone_us[name] for name, mean in served.mean_us.items()}
-        latency = {name: of[TARGET_PERCENTILE] for name, of in served.percentiles_us.items()}
-        shares["antt"] = fmean(slowdown.values())
-        makespan_us = served.makespan_us
+        given |= _served(shared, way, once)
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
-        shares |= _shares(shared, {name: alone / makespan_us for name, alone in alone_us.items()})
-        slowdown = {name: makespan_us / alone for name, alone in alone_us.items()}
-        latency = dict.fromkeys(alone_us, makespan_us)
-    elif not shared.restarts:
-        slowdown = {run.program: run.slowdown for run in once.program_runs}
-        latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
+        given |= _shares(shared, {name: alone / makespan_us for name, alone in alone_us.items()})
+        given["slowdown"] = {name: makespan_us / alone for name, alone in alone_us.items()}
+        given |= {"makespan_us": makespan_us, "latency_us": dict.fromkeys(alone_us, makespan_us)}
     else:
-        progress = dict.fromkeys(alone_us, 0.0)
-        with suppress(Starved):
-            progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
-            shares |= _shares(shared, progress)
-        slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
-        latency = {name: alone_us[name] * factor for name, factor in slowdown.items()}
+        slowdown = {run.program: run.slowdown for run in once.program_runs}
+        if shared.restarts:
+            progress = dict.fromkeys(alone_us, 0.0)
+            with suppress(Starved):
+                progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
+                given |= _shares(shared, progress)
+            slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
+        given |= {"slowdown": slowdown, "latency_us": {name: alone_us[name] * slowdown[name] for name in slowdown}}
     return Choice(
         setting=way,
-        makespan_us=makespan_us,
-        **shares,
-        slowdown=slowdown,
-        latency_us=latency,
         bound_us=_bound_us(once),
-        how_wrong=band,
+        how_wrong=error_band(once, trace, session.gpu, session.recorded_on),
         refuted=spec_of(way.policy).policy.refuted,
-        percentiles_us={name: served.percentiles_us[name] for name in _with_arrivals(trace)},
-        interval_us=served.interval_us,
-        growth={name: served.growth[name] for name in _with_arrivals(trace)},
+        **given,
     )
 
 
@@ -445,58 +411,47 @@ def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:
     return sharing(progress) | {"throughput": fsum(progress[name] for name in shared.free)}
 
 
-def _cost(shared: tuple[_Shared, Objective], way: Setting) -> float:
+def _cost(objective: Objective, shared: _Shared, way: Setting) -> float:
     """`Choice.cost` of a setting, without the replays that it does not need."""
-    programs, objective = shared
-    if way.mechanism == "in turn" or _with_arrivals(programs.trace):
-        return _choice(programs, way).cost(objective)
-    trace, session = way.of(programs.trace), programs.session
+    if way.mechanism == "in turn" or _with_arrivals(shared.trace):
+        return _choice(shared, way).cost(objective)
+    trace, session = way.of(shared.trace), shared.session
     if objective == "makespan":
         return session.makespan_us(trace, way.policy)
     with suppress(Starved):
-        found = _shares(programs, normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
+        found = _shares(shared, normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
         return found["antt"] if objective == "antt" else -found[objective]
     return inf
 
 
-@dataclass(frozen=True)
-class _Served:
-    """Latencies of requests, means over the seeds of their arrivals, by program."""
-
-    makespan_us: float = 0.0
-    mean_us: Mapping[str, float] = field(default_factory=dict)
-    percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    interval_us: Mapping[str, float] = field(default_factory=dict)
-    growth: Mapping[str, float] = field(default_factory=dict)
-
-
-def _served(shared: _Shared, way: Setting, once: Result) -> _Served:
-    """Latencies of requests over the seeds of random arrivals."""
+def _served(shared: _Shared, way: Setting, once: Result) -> dict[str, Any]:
+    """What `Choice` holds of requests: means over the seeds of random arrivals."""
     runs = [once, *(shared.session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
+    requests = [requests_us(one) for one in runs]
     found = [
         {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)
         for one in runs
     ]
-    names = list(found[0])
-    at_target = {name: [percentile(one[name], TARGET_PERCENTILE) for one in found] for name in names}
-    return _Served(
-        fmean(one.makespan_us for one in runs),
-        {name: fmean(fmean(one[name]) for one in found) for name in names},
-        {name: {p: fmean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES} for name in names},
-        {name: _half_width(values) for name, values in at_target.items()} if len(runs) > 1 else {},
-        {name: fmean(_growth(one, name) for one in runs) for name in names},
-    )
+    at_target = {name: [percentile(one[name], TARGET_PERCENTILE) for one in found] for name in found[0]}
+    slowdown = {name: fmean(fmean(one[name]) for one in found) / shared.alone_us[name] for name in found[0]}
+    arriving = _with_arrivals(shared.trace)
+    return {
+        "makespan_us": fmean(one.makespan_us for one in runs),
+        "antt": fmean(slowdown.values()),
+        "slowdown": slowdown,
+        "latency_us": {name: fmean(values) for name, values in at_target.items()},
+        "percentiles_us": {
+            name: {p: fmean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES}
+            for name in arriving
+        },
+        "interval_us": {name: _half_width(of) for name, of in at_target.items()} if len(runs) > 1 else {},
+        "growth": {name: fmean(_growth(one[name]) for one in requests) for name in arriving},
+    }
 
 
-def _growth(result: Result, program: str) -> float:
+def _growth(requests: Sequence[tuple[float, float]]) -> float:
     """Mean latency of the last third of a program's requests over that of the first; 1 of fewer than three."""
-    (streams,) = (run.streams for run in result.program_runs if run.program == program)
-    released, ended = dict[int, float](), dict[int, float]()
-    for run in result.request_runs:
-        if run.stream in streams:
-            released[run.request] = min(run.release_us, released.get(run.request, inf))
-            ended[run.request] = max(run.end_us, ended.get(run.request, 0.0))
-    latencies = [ended[request] - released[request] for request in sorted(released)]
+    latencies = [end - release for release, end in requests]
     third = len(latencies) // 3
     return fmean(latencies[-third:]) / fmean(latencies[:third]) if third else 1.0
 
@@ -520,10 +475,9 @@ def _half_width(values: Sequence[float]) -> float:
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:
     """Return, for each program, the time of its kernels by the resource that bound them, the largest first."""
-    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
     found: dict[str, dict[str, float]] = {run.program: {} for run in result.program_runs}
     for run in result.kernel_runs:
-        mine = found[program_of[run.stream]]
+        mine = found[result.program_of[run.stream]]
         mine[run.bound_by] = mine.get(run.bound_by, 0.0) + run.end_us - run.start_us
     return {name: dict(sorted(of.items(), key=lambda item: (-item[1], item[0]))) for name, of in found.items()}
 
@@ -545,7 +499,7 @@ def _advice(
     """
 
     def misses(one: Choice) -> float:
-        return max((target.over(one) for target in targets), default=1.0)
+        return max(map(one.over, targets), default=1.0)
 
     def effort(one: Choice) -> int:
         return EFFORT.index(one.setting.mechanism)
@@ -554,7 +508,7 @@ def _advice(
     keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
     if not keeping:
         closest = min((one for one in ordered if not one.refuted), key=misses)
-        worst = max(targets, key=lambda target: target.over(closest))
+        worst = max(targets, key=closest.over)
         reached = f"{closest.latency_us[worst.program]:g}us"
         if worst.slowdown is not None:
             reached = f"x{closest.slowdown[worst.program]:.3g}"

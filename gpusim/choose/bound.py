@@ -16,11 +16,11 @@ from math import fsum
 
 from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
-from gpusim.choose.least import Least, least_of_launches, least_work, less_of, tile_works
+from gpusim.choose.least import Least, Step, least_of_launches, least_work, less_of, tile_works
 from gpusim.choose.mixes_bound import Option, program_of
 from gpusim.choose.plan import Plan, Work
 from gpusim.hardware.gpu import GPU
-from gpusim.model.context import in_context
+from gpusim.model.context import _touched_bytes, in_context
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.edit import with_selected
@@ -43,10 +43,7 @@ class Bound:
 class Bounds:
     """Lower bounds of plans for some work on a GPU; everything is worked out once.
 
-    Args:
-        work: the operations.
-        session: where plans are replayed.
-        planned: plans run under policies that let a kernel start when it is ready, and leave its blocks on their SMs.
+    ``planned``: plans run under policies that let a kernel start when it is ready, and leave its blocks on their SMs.
     """
 
     def __init__(self, work: Work, session: Session, *, planned: bool = True) -> None:
@@ -54,8 +51,9 @@ class Bounds:
         self.work = work
         self.planned = planned
         self._kernels = session.kernels(work.trace)
-        self._known: dict[tuple[str, str, tuple[int, int] | None], Least] = {}
-        self._bytes: dict[str, tuple[int, int]] = {}
+        self._known: dict[tuple[str, str, tuple[float, float] | None], Least] = {}
+        touched = {id: list(map(touched_bytes, found.values())) for id, found in work.algorithms.items()}
+        self._touched = {id: (min(each), max(each)) for id, each in touched.items()}  # bytes, by its algorithms
         self._turn_us = _sure_turn_us(work, session.gpu)
 
     def launches(self, id: str, algorithm: str = "") -> Sequence[KernelLaunch]:
@@ -67,44 +65,29 @@ class Bounds:
         return [self._kernels.model(launch, id) for launch in self.launches(id, algorithm)]
 
     def least(self, id: str, algorithm: str = "", among: Work | None = None) -> Least:
-        """The lower bounds of an operation, for a convolution with a given algorithm, in any plan.
-
-        Args:
-            id: the operation.
-            algorithm: of a convolution.
-            among: the work whose plans are replayed; None: all.
-        """
+        """The lower bounds of an operation, a convolution's with one algorithm, in any plan of ``among``, or all."""
         others = self._others(id, among or self.work) if algorithm else None
         key = id, algorithm, others
         if key not in self._known:
             if self.launches(id, algorithm):
                 ways = dict.fromkeys(map(tuple, self._played(id, algorithm, others)))
-                self._known[key] = reduce(less_of, [self._least_of(id, way) for way in ways])
+                models = [[self._kernels.model(launch, id) for launch in way] for way in ways]
+                each = [least_of_launches(*one, undisturbed=self.planned) for one in zip(ways, models, strict=True)]
+                self._known[key] = reduce(less_of, each)
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
                 us = occupied.duration_us
-                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (us,), (us,), (0.0,))
+                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (Step(us, us, 0.0),))
         return self._known[key]
 
-    def _least_of(self, id: str, launches: Sequence[KernelLaunch]) -> Least:
-        models = [self._kernels.model(launch, id) for launch in launches]
-        return least_of_launches(launches, models, undisturbed=self.planned)
-
-    def _others(self, id: str, work: Work) -> tuple[int, int] | None:
+    def _others(self, id: str, work: Work) -> tuple[float, float] | None:
         """Least and most bytes that the other operations of some work touch; None: there are none."""
         if len(work.operations) == 1:
             return None
-        found = [self._touched(other) for other in work.algorithms if other != id]
+        found = [self._touched[other] for other in work.algorithms if other != id]
         return sum(least for least, _ in found), sum(most for _, most in found)
 
-    def _touched(self, id: str) -> tuple[int, int]:
-        """Least and most bytes that a convolution touches, by its algorithms."""
-        if id not in self._bytes:
-            each = [touched_bytes(one) for one in self.work.algorithms[id].values()]
-            self._bytes[id] = min(each), max(each)
-        return self._bytes[id]
-
-    def _played(self, id: str, algorithm: str, others: tuple[int, int] | None) -> list[Sequence[KernelLaunch]]:
+    def _played(self, id: str, algorithm: str, others: tuple[float, float] | None) -> list[Sequence[KernelLaunch]]:
         """The launches of an operation as they are replayed after others that touch the least, and the most."""
         op = self.work.operations[id]
         if isinstance(op, Kernel) and self.planned:  # alone in its stream, and as in a CUDA graph
@@ -146,22 +129,16 @@ class Bounds:
     def _of_block(self, work: Work, graph: Graph) -> Bound:
         """The bound of one block."""
         names = {id: tuple(work.algorithms.get(id, ("",))) for id in graph.ids}
-        least = {(id, name): self.least(id, name, work) for id, found in names.items() for name in found}
-        us = {id: min(least[id, name].alone_us for name in found) for id, found in names.items()}
-        chain_us, chain = _longest_chain(graph, us)
-        idle = min(
-            (least[id, name].idle_us for id in graph.ids if not graph.before[id] for name in names[id]), default=0.0
-        )
+        choices = {id: [self.least(id, name, work) for name in found] for id, found in names.items()}
+        chain_us, chain = _longest_chain(graph, {id: min(one.alone_us for one in of) for id, of in choices.items()})
+        idle = min((one.idle_us for id in graph.ids if not graph.before[id] for one in choices[id]), default=0.0)
         found = [Bound(chain_us, PARTS[0])]
         if self.planned:
-            choices = {id: [least[id, name] for name in names[id]] for id in graph.ids}
             found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us, self.session.gpu.sm_count), PARTS[1]))
         for r in (1, 2):
-            busy = (min(least[id, name].busy_us[r] for name in names[id]) for id in graph.ids)
-            found.append(Bound(idle + fsum(busy), PARTS[1 + r]))
-        best = max(found, key=lambda one: one.us)
-        mixed = self._mixes_us(work, graph, names, chain, idle)
-        return max(best, Bound(mixed, PARTS[-1]), key=lambda one: one.us)
+            found.append(Bound(idle + fsum(min(one.busy_us[r] for one in of) for of in choices.values()), PARTS[1 + r]))
+        found.append(Bound(self._mixes_us(work, graph, names, chain, idle), PARTS[-1]))
+        return max(found, key=lambda one: one.us)
 
     def _mixes_us(
         self, work: Work, graph: Graph, names: Mapping[str, Sequence[str]], chain: frozenset[str], idle: float
@@ -199,13 +176,12 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     return bounds.of_any(bounds.work) if operations else None
 
 
-def touched_bytes(algorithm: ConvolutionAlgorithm) -> int:
-    """Bytes by which an algorithm displaces what others have in L2 (`gpusim.model.context`); 0 if it does not count."""
-    unused = algorithm.workspace_bytes if len(algorithm.kernels) == 1 else None
-    return 0 if algorithm.warm_us is None else max(0, (algorithm.touched_bytes or 0) - (unused or 0))
+def touched_bytes(algorithm: ConvolutionAlgorithm) -> float:
+    """Bytes by which an algorithm displaces what others have in L2; 0 if `in_context` does not count it."""
+    return 0.0 if algorithm.warm_us is None else _touched_bytes(algorithm)
 
 
-def _touching(op: Convolution, touched: int) -> Convolution:
+def _touching(op: Convolution, touched: float) -> Convolution:
     """A convolution that touches so many bytes."""
     selected = op.selected.model_copy(update={"touched_bytes": touched, "workspace_bytes": None})
     return op.model_copy(update={"selected": selected})

@@ -31,13 +31,7 @@ class ChosenError:
 
 
 def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:
-    """The error of chosen plans on a GPU; None where none were measured there.
-
-    Args:
-        gpu: its name.
-        operation_us: mean isolated time of an operation of the work, us.
-        kind: what was chosen.
-    """
+    """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there."""
     values = known_errors().get(gpu, {}).get(kind, {}).get(length_of(operation_us))
     return None if values is None else ChosenError(**values)
 

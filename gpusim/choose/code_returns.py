@@ -18,59 +18,33 @@ MOST_RETURNS = 8  # that stand for all of a kind
 
 
 class Return(NamedTuple):
-    """Kernels that come again.
+    """Kernels that come again."""
 
-    Attributes:
-        share: of the time in which the kernels of their kind wait for code, 0 to 1.
-        moved: by DRAM for other kernels of the program since they came last, relative to what L2 keeps.
-        us: since then, the program isolated.
-    """
-
-    share: float
-    moved: float
-    us: float
+    share: float  # of the time in which the kernels of their kind wait for code, 0 to 1
+    moved: float  # by DRAM for other kernels of the program since they came last, relative to what L2 keeps
+    us: float  # since then, the program isolated
 
 
 @dataclass(frozen=True)
 class Code:
-    """The code of a program that runs again and again.
+    """The code of a program that runs again and again."""
 
-    Attributes:
-        names: how often it runs each kernel in a pass.
-        moved: by DRAM in a pass, relative to what L2 keeps.
-        us: an isolated pass.
-    """
+    names: Mapping[str, int]  # how often it runs each kernel in a pass
+    moved: float  # by DRAM in a pass, relative to what L2 keeps
+    us: float  # an isolated pass
 
-    names: Mapping[str, int]
-    moved: float
-    us: float
+    def replaced_by(self, other: Code, pace: float) -> tuple[float, float]:
+        """Kernels that only another program has, and its DRAM traffic relative to what L2 keeps, per us of this one.
 
-    def beside(self, other: Code) -> Beside:
-        """The rates at which another program replaces this one's code."""
-        kernels = fsum(count for name, count in other.names.items() if name not in self.names)
-        return Beside(kernels / other.us, other.moved / other.us)
-
-
-class Beside(NamedTuple):
-    """Rates at which a co-running program replaces code in the caches.
-
-    Attributes:
-        kernels: kernels that only it has, per us of its isolated run.
-        moved: DRAM traffic relative to the bytes that L2 keeps, per us of its isolated run.
-    """
-
-    kernels: float
-    moved: float
-
-    def lost(self, returns: Sequence[Return], pace: float) -> float:
-        """Mean share of their code that some kernels have lost, 0 to 1.
-
-        Args:
-            returns: of the kernels.
-            pace: progress of the other program over that of theirs, each relative to its isolated run.
+        ``pace``: progress of the other program over that of this one, each relative to its isolated run.
         """
-        kernels, moved = self.kernels * pace, self.moved * pace
-        return fsum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
+        kernels = fsum(count for name, count in other.names.items() if name not in self.names)
+        return kernels / other.us * pace, other.moved / other.us * pace
+
+
+def mean_lost(returns: Sequence[Return], kernels: float, moved: float) -> float:
+    """Mean share of their code that kernels have lost, 0 to 1, beside what another program does per us of theirs."""
+    return fsum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
 
 
 def code_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> Code:

@@ -15,14 +15,15 @@ from operator import itemgetter
 from typing import Any
 
 from gpusim.choose.lost_code import waited_for_code_us
+from gpusim.choose.moves import split_policy
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import UNKNOWN
-from gpusim.policies.limits import green_sizes
 from gpusim.policies.registry import spec_of
+from gpusim.results.metrics import speedup
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES, KernelRun
 from gpusim.session import AnyGPU, AnyTrace, Session, opened
@@ -35,7 +36,6 @@ AS_RECORDED = "leftover"  # plain CUDA streams
 NO_ROOM = "no room"  # waited, or other kernels held the SMs
 LOST_CODE = "lost code"  # waited for instructions and constants that other kernels had replaced in the caches
 NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
-OTHERS = ("serial", "inter-sm", "even", "warped-slicer")  # arrangements that are compared
 TITLES = BOUND_TITLES | {UNKNOWN: "SMs and memory (no counters)"}  # of causes, as people read them
 LEAST_SLOWED = 1.02  # what counts as slowed [D]
 
@@ -54,7 +54,7 @@ class Slowed:
     @property
     def slowdown(self) -> float:
         """Time it took over its time isolated."""
-        return self.took_us / self.isolated_us if self.isolated_us > 0.0 else 1.0
+        return speedup(self.took_us, self.isolated_us)
 
     @property
     def cause(self) -> str:
@@ -77,7 +77,7 @@ class Group:
     @property
     def slowdown(self) -> float:
         """Time they took over their time isolated."""
-        return self.took_us / self.isolated_us if self.isolated_us > 0.0 else 1.0
+        return speedup(self.took_us, self.isolated_us)
 
 
 @dataclass(frozen=True)
@@ -98,21 +98,13 @@ class Explanation:
         return _added(one.by_us for one in self.kernels)
 
 
-def explain(
-    trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, recorded_on: AnyGPU | None = None, step: Step = no_step
-) -> Explanation:
-    """Take apart what overlapping cost each kernel of a trace.
-
-    Args:
-        trace: streams, recorded; or the path of its file.
-        gpu: the GPU: a `GPU`, its name or the path of its file, or a `Session`; None: the GPU of the recording.
-        recorded_on: the GPU of the recording, if the trace names one that does not ship.
-        step: called with the name of each step before it starts.
+def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step = no_step) -> Explanation:
+    """Take apart what overlapping cost each kernel of a trace; without a GPU on that of the recording.
 
     Raises:
         InputError: a trace of one stream or without kernels, where nothing overlaps.
     """
-    found, session = opened(trace, gpu, recorded_on)
+    found, session = opened(trace, gpu)
     if shares_nothing(found):
         problem = f"{quote(found.name)} has one stream, so that no kernels overlap"
         raise InputError(None, "trace", problem, "two streams or more with kernels")
@@ -133,7 +125,7 @@ def explain(
 def other_arrangements(trace: Trace, session: Session, step: Step = no_step) -> dict[str, float]:
     """Makespan under other policies than plain streams, us, the shortest first."""
     others = {}
-    for policy in _others(session.gpu):
+    for policy in ("serial", split_policy(session.gpu), "even", "warped-slicer"):
         step(f"replaying under {policy}")
         with suppress(InputError):  # it cannot divide this GPU between so many streams
             others[policy] = session.makespan_us(trace, policy)
@@ -148,33 +140,16 @@ def operator_of(operation: str) -> str:
     return "/".join(parts)
 
 
-def _others(gpu: GPU) -> Sequence[str]:
-    """Arrangements that the GPU can have."""
-    try:
-        green_sizes(gpu)
-    except InputError:
-        return OTHERS
-    return ("serial", "green-context", *OTHERS[2:])
-
-
 def costs_us(trace: Trace, session: Session, way: Setting) -> dict[str, dict[str, float]]:
     """What a setting adds to the isolated times of each program's kernels, by cause, us, the largest first."""
     trace = way.of(trace)
     result = session.replay(trace, way.policy, keep=())
-    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
-    by_program = grouped(_slowed(result, trace, session, way), lambda one: program_of[one.run.stream])
+    by_program = grouped(_slowed(result, trace, session, way), lambda one: result.program_of[one.run.stream])
     return {name: _added(one.by_us for one in of) for name, of in by_program.items()}
 
 
 def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None = None) -> tuple[Slowed, ...]:
-    """Each kernel beside the others, in the order of their starts.
-
-    Args:
-        result: a replay as plain CUDA streams, or under a setting.
-        trace: what was replayed.
-        session: where.
-        way: the setting.
-    """
+    """Each kernel of a replay as plain CUDA streams, or under a setting, beside the others, by its start."""
     runs = sorted(result.kernel_runs, key=lambda run: (run.start_us, run.ready_us))
     spans_us = [(run.start_us, run.end_us) for run in runs]
     beside = [dict(overlaps(spans_us, at)) for at in range(len(runs))]
@@ -190,11 +165,9 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
 
 
 def overlaps(spans_us: Sequence[tuple[float, float]], at: int) -> Iterator[tuple[int, float]]:
-    """Yield the index of each kernel that ran while one did, and for how long both ran.
+    """Yield the index of each kernel that ran while that ``at`` an index did, and for how long both ran.
 
-    Args:
-        spans_us: start and end of each kernel, sorted by start.
-        at: index of the kernel; `NEARBY` kernels before and after it are looked at.
+    Spans are sorted by start. `NEARBY` kernels before and after the one are looked at.
     """
     start_us, end_us = spans_us[at]
     for i in range(max(0, at - NEARBY), min(len(spans_us), at + 1 + NEARBY)):
@@ -236,17 +209,14 @@ def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def in_shares(by_us: Mapping[str, float], most: int) -> str:
     """The largest causes of a cost, each with its share; empty: nothing."""
     total = fsum(by_us.values())
-    if total <= 0.0:
-        return ""
-    shown = list(by_us.items())[:most]
+    shown = list(by_us.items())[:most] if total > 0.0 else []
     return ", ".join(f"{TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in shown)
 
 
 def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:
     """Makespan and gain over plain streams of each other arrangement."""
     return [
-        {"policy": policy, "makespan_us": us, "gain": makespan_us / us if us > 0.0 else 1.0}
-        for policy, us in arrangements.items()
+        {"policy": policy, "makespan_us": us, "gain": speedup(makespan_us, us)} for policy, us in arrangements.items()
     ]
 
 

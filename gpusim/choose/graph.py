@@ -83,6 +83,14 @@ class Graph:
                 waits[later][earlier] = None
         return ordered({id: tuple(others) for id, others in waits.items()})
 
+    def allows(self, lanes: Iterable[Sequence[str]]) -> bool:
+        """Whether lanes can run: their order makes no operation wait, directly or not, for itself."""
+        try:
+            self.with_order(lanes)
+        except InputError:
+            return False
+        return True
+
     def blocks(self) -> list[tuple[str, ...]]:
         """The blocks of the graph: every operation of a block depends on all operations of the block before.
 

@@ -17,7 +17,7 @@ from math import ceil, fsum
 from os import PathLike
 from typing import NamedTuple
 
-from gpusim.choose.code_returns import Beside, Code, Return, code_of, few, returns_of
+from gpusim.choose.code_returns import Code, Return, code_of, few, mean_lost, returns_of
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.tables import counted, grouped
@@ -60,10 +60,6 @@ class _Part:
     wait: MemoryWait  # of the kernel; for code as of all kernels of its kind
     returns: tuple[Return, ...]  # of the kernels that wait for code
     returns_apart: tuple[Return, ...]  # of those before which another kernel of the program runs
-
-    def lost(self, beside: Beside, pace: float, apart: bool) -> float:
-        """Share of their code that kernels of its kind have lost."""
-        return beside.lost(self.returns_apart if apart else self.returns, pace)
 
 
 @dataclass(frozen=True)
@@ -144,18 +140,15 @@ def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | No
 
 def _together(gpu: GPU, one: _Known, other: _Known, sms: tuple[int, ...] | None, paces: Slowdown) -> Slowdown:
     """Both programs on the SMs, their code lost as at some slowdowns of them."""
-    beside = one.code.beside(other.code), other.code.beside(one.code)
     pace = paces.a / paces.b
-    lost = [part.lost(beside[0], pace, sms is not None) for part in one.parts]
-    lost_by_other = [part.lost(beside[1], 1.0 / pace, sms is not None) for part in other.parts]
-    of_a = _over(gpu, one, other, lost, sms)
-    of_b = _over(gpu, other, one, lost_by_other, None if sms is None else sms[::-1])
+    of_a = _over(gpu, one, other, pace, sms)
+    of_b = _over(gpu, other, one, 1.0 / pace, None if sms is None else sms[::-1])
     if sms is None:  # who copies meanwhile slows nobody
         return Slowdown(*(1.0 + one.running * other.running * (factor - 1.0) for factor in (of_a, of_b)))
     return Slowdown(1.0 + one.running * (of_a - 1.0), 1.0 + other.running * (of_b - 1.0))
 
 
-def _over(gpu: GPU, own: _Known, other: _Known, lost: Sequence[float], sms: tuple[int, ...] | None) -> float:
+def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...] | None) -> float:
     """The slowdown of the program of some kernels beside another.
 
     Kernels that share the SMs meet in proportion to their times. Of kernels that do not fit together each waits for the
@@ -163,8 +156,9 @@ def _over(gpu: GPU, own: _Known, other: _Known, lost: Sequence[float], sms: tupl
     kernels follow one another alternates with the other program: each of its kernels waits for one. A kernel that comes
     after a copy comes at a random instant, and waits for the rest of the kernel that runs then.
     """
-    whole = 0.0
-    for part, gone in zip(own.parts, lost, strict=True):
+    whole, replaced = 0.0, own.code.replaced_by(other.code, pace)
+    for part in own.parts:
+        gone = mean_lost(part.returns if sms is None else part.returns_apart, *replaced)
         beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
         alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
         shared = [alone if one is None else one[0].slowdown(part.wait, gone) for one in beside]
@@ -319,7 +313,8 @@ def _of_kernels(
     if key not in _PAIRS:
         if len(_PAIRS) >= 16 * MOST_KEPT:
             _PAIRS.clear()
-        found = _split(p, q, sms) if sms else _mixed(gpu, p, q)
+        # with SMs of their own they have fewer, and both load L2 and DRAM
+        found = _both(_alone(p, sms[0]), _alone(q, sms[1])) if sms else _mixed(gpu, p, q)
         _PAIRS[key] = found
         _PAIRS[q.identity, p.identity, None if sms is None else sms[::-1]] = found and found[::-1]
     return _PAIRS[key]
@@ -361,11 +356,6 @@ def _alone(model: KernelModel, sms: int) -> _Pace:
     time = mix_times([(model.demand, held)])[0]
     resident = min(used * held, model.blocks)
     return _Pace(model, time, model.blocks / resident, resident / time)
-
-
-def _split(p: KernelModel, q: KernelModel, sms: tuple[int, ...]) -> tuple[_Beside, _Beside]:
-    """Each on SMs of its own: fewer SMs, and both load L2 and DRAM."""
-    return _both(*(_alone(model, count) for model, count in zip((p, q), sms, strict=True)))
 
 
 def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] | None:

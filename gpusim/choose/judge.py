@@ -59,6 +59,11 @@ def unordered(plan: Plan) -> Plan:
     return replace(plan, lanes=tuple(sorted(plan.lanes)))
 
 
+def key_of(plan: Plan, order: Order) -> tuple[object, ...]:
+    """A key that is equal for plans that are judged alike."""
+    return unordered(plan).key if has_start_orders(plan, order) else plan.key
+
+
 def started(plan: Plan, order: Order) -> Iterator[Plan]:
     """Yield the plan once for each start order, its streams in that order.
 
@@ -116,13 +121,9 @@ class Judge:
             if model.cluster_blocks > 1
         )
 
-    def _key(self, plan: Plan) -> tuple[object, ...]:
-        """A key that is equal for plans that are judged alike."""
-        return unordered(plan).key if has_start_orders(plan, self.order) else plan.key
-
     def replayed(self, plan: Plan) -> Candidate:
         """The plan, replayed in each start order."""
-        key = self._key(plan)
+        key = key_of(plan, self.order)
         known = self._seen.get(key)
         if known is None:
             self.left -= 1
@@ -142,7 +143,7 @@ class Judge:
         """
         if not self.allows(plan) or not is_less(self.bounds.of_plan(self.work, plan), than.expected_us):
             return None
-        if self._key(plan) not in self._seen and self.left <= 0:
+        if key_of(plan, self.order) not in self._seen and self.left <= 0:
             return None
         found = self.replayed(plan)
         return found if is_less(found.expected_us, than.expected_us) else None

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.choose.graph import Graph
-from gpusim.choose.least import Least
-from gpusim.common.errors import InputError
+from gpusim.choose.least import Least, Step
 from gpusim.model.front_end import CHANNELS, turn_wait_us
 
 MOST_LANED = 6  # operations whose streams are all looked at
@@ -33,20 +32,16 @@ Choices = Mapping[str, Sequence[Least]]  # what each operation takes by each alg
 def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int) -> float:
     """The least of `least_in_lanes` over all streams, with SMs of their own or not; 0 for over `MOST_LANED` operations.
 
-    Args:
-        graph: the operations.
-        choices: of each operation.
-        turn_us: `stream_turn_us` of the GPU.
-        sms: of the GPU.
+    ``turn_us``: `stream_turn_us` of the GPU.
     """
     if len(graph.ids) > MOST_LANED:
         return 0.0
-    least = {id: min(fsum(one.steps_us) for one in choices[id]) for id in graph.ids}
+    least = {id: min(fsum(step.us for step in one.steps) for one in choices[id]) for id in graph.ids}
     split = _Split(graph, choices, least, sms)
     least_us = sum(least.values())  # in one stream
     for parts in _partitions(graph.ids):
         if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
-            for lanes in _in_any_order(graph, parts):
+            for lanes in filter(graph.allows, product(*map(permutations, parts))):  # in any order in which they can run
                 least_us = min(least_us, least_in_lanes(graph, lanes, choices, turn_us, False, least_us))
                 split_us = split.least_us(lanes, least_us)
                 if split_us < least_us:
@@ -88,23 +83,18 @@ class _Split:
 def _on_sms(one: Least, sms: int) -> Reals:
     """Least time of an operation that has 1, 2, … of some SMs to itself."""
     us = np.zeros(sms)
-    for step, wait, spread in zip(one.steps_us, one.waits_us, one.spread_us, strict=True):
-        us += np.maximum(step, wait + spread * sms / np.arange(1, sms + 1))
+    for step in one.steps:
+        us += np.maximum(step.us, step.wait_us + step.spread_us * sms / np.arange(1, sms + 1))
     return us
 
 
 def least_in_lanes(
     graph: Graph, lanes: Lanes, choices: Choices, turn_us: float, own_sms: bool, enough_us: float = inf
 ) -> float:
-    """The least makespan of operations in some streams.
+    """The least makespan of operations in some streams, each with SMs of its own or not.
 
-    Args:
-        graph: the operations, without the order of the streams.
-        lanes: the streams.
-        choices: of each operation.
-        turn_us: `stream_turn_us` of the GPU.
-        own_sms: whether each stream has SMs of its own.
-        enough_us: no higher bound is sought.
+    ``graph`` is without the order of the streams. ``turn_us``: `stream_turn_us` of the GPU. No higher bound than
+    ``enough_us`` is sought.
 
     Raises:
         InputError: the streams cannot run in this order.
@@ -119,7 +109,7 @@ def least_in_lanes(
             start = max((done[other] for other in others), default=0.0)
             first = [ends[n] for n in beside[id]]
             later = [end for n, end in enumerate(ends) if n != lane[id]]
-            done[id] = min(_end(start, one.steps_us, first, later, turn_us, own_sms) for one in choices[id])
+            done[id] = min(_end(start, one.steps, first, later, turn_us, own_sms) for one in choices[id])
         before, ends = ends, [max(done[id] for id in ids) for ids in lanes]
         if turn_us == 0.0 or len(lanes) > CHANNELS or ends == before or max(ends) >= enough_us:
             break
@@ -135,12 +125,12 @@ def _not_released(waits: Graph, lane: Mapping[str, int], id: str) -> list[int]:
 
 
 def _end(
-    start: float, steps: Sequence[float], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
+    start: float, steps: Sequence[Step], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
 ) -> float:
     """When kernels that run one after the other end, at least."""
     now = start
     for n, step in enumerate(steps):
-        now = _start(now, later if n else first, turn_us, own) + step
+        now = _start(now, later if n else first, turn_us, own) + step.us
     return now
 
 
@@ -148,16 +138,6 @@ def _start(ready: float, ends: Sequence[float], turn_us: float, own: bool) -> fl
     """When a kernel's launch latency begins, at least, where other streams end at some times."""
     times = [ready, *(end for end in ends if end > ready)] if turn_us > 0.0 else [ready]
     return min(at + turn_wait_us(sum(end > at for end in ends), turn_us, own) for at in times)
-
-
-def _in_any_order(graph: Graph, parts: Sequence[Sequence[str]]) -> Iterator[Lanes]:
-    """Streams of some operations each, in every order in which they can run."""
-    for lanes in product(*(permutations(part) for part in parts)):
-        try:
-            graph.with_order(lanes)
-        except InputError:
-            continue
-        yield lanes
 
 
 def _partitions(ids: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:

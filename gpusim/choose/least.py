@@ -26,6 +26,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum, inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,16 @@ PRIME = 2**31 - 1  # of the jitter (`gpusim.engine.launches`)
 Reals = npt.NDArray[np.float64]
 
 
+class Step(NamedTuple):
+    """Lower bounds for one kernel of an operation; for all of them where they do not run one after the other."""
+
+    us: float  # least time
+    wait_us: float  # of it before the blocks
+    # for which its blocks keep all SMs busy if they share none with other kernels: on fewer SMs longer, in proportion;
+    # 0 for blocks that no stream confines to its SMs
+    spread_us: float
+
+
 @dataclass(frozen=True, slots=True)
 class Least:
     """Lower bounds for one operation."""
@@ -50,20 +61,13 @@ class Least:
     alone_us: float  # time on an idle GPU
     busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy by itself
     idle_us: float = field(default=0.0, compare=False)  # least time before its first block runs
-    # least time of each kernel, where they run one after the other; else of the whole
-    steps_us: tuple[float, ...] = field(default=(), compare=False)
-    # of each, the least time before its blocks, and for which they keep all SMs busy if they share none with other
-    # kernels: on fewer SMs longer, in proportion; 0 for blocks that no stream confines to its SMs
-    waits_us: tuple[float, ...] = field(default=(), compare=False)
-    spread_us: tuple[float, ...] = field(default=(), compare=False)
+    steps: tuple[Step, ...] = field(default=(), compare=False)
 
 
 def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     """The lower bounds of one launch.
 
-    Args:
-        model: the launch.
-        undisturbed: no policy takes its blocks off their SMs, so that the first one does its ramp.
+    ``undisturbed``: no policy takes its blocks off their SMs, so that the first one does its ramp.
     """
     works = tile_works(model)
     work = least_work(model, works)
@@ -72,7 +76,7 @@ def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     first_us = _first_us(model, works, pace) if undisturbed else 0.0
     us = model.latency_us + max(_blocks_us(model, works, work, pace, undisturbed=undisturbed), first_us)
     busy_us = (warps_us * max(model.demand.demands), work * model.dram_share_us, work * model.l2_share_us)
-    return Least(us, busy_us, model.latency_us, (us,), (model.latency_us,), (pace.spread_us(work),))
+    return Least(us, busy_us, model.latency_us, (Step(us, model.latency_us, pace.spread_us(work)),))
 
 
 def tile_works(model: KernelModel) -> Reals:
@@ -115,15 +119,7 @@ def least_work(model: KernelModel, works: Reals) -> float:
 
 
 def _blocks_us(model: KernelModel, works: Reals, work: float, pace: _Pace, *, undisturbed: bool) -> float:
-    """Least time from the first block to the last end, us.
-
-    Args:
-        model: the launch.
-        works: of each tile.
-        work: least of the launch that is done.
-        pace: of the launch.
-        undisturbed: no block leaves its SM before its end.
-    """
+    """Least time from the first block to the last end, us; ``works``: of each tile, ``work``: least that is done."""
     ordered = np.sort(works)
     in_a_row = float(ordered[: -(-model.tiles // model.blocks)].sum())  # of the block that runs most tiles
     longest = max(in_a_row, float(ordered[-1]))
@@ -260,17 +256,14 @@ def least_of_launches(
         ends.append(max((ends[at] for at in waits), default=0.0) + one.alone_us)
     sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
     idle = min(one.idle_us for waits, one in zip(waiting, each, strict=True) if not waits)
-    if any(launch.stream != "main" for launch in launches):
-        return Least(max(ends), (sm, dram, l2), idle, (max(ends),), (0.0,), (0.0,))
-    steps, waits, spread = (
-        tuple(getattr(one, name)[0] for one in each) for name in ("steps_us", "waits_us", "spread_us")
-    )
-    return Least(max(ends), (sm, dram, l2), idle, steps, waits, spread)
+    in_a_row = all(launch.stream == "main" for launch in launches)
+    steps = tuple(step for one in each for step in one.steps) if in_a_row else (Step(max(ends), 0.0, 0.0),)
+    return Least(max(ends), (sm, dram, l2), idle, steps)
 
 
 def less_of(one: Least, other: Least) -> Least:
     """What holds wherever one of two lower bounds does."""
     sm, dram, l2 = map(min, one.busy_us, other.busy_us)
     alone, idle = min(one.alone_us, other.alone_us), min(one.idle_us, other.idle_us)
-    kinds = ((one.steps_us, other.steps_us), (one.waits_us, other.waits_us), (one.spread_us, other.spread_us))
-    return Least(alone, (sm, dram, l2), idle, *(tuple(map(min, a, b)) for a, b in kinds))
+    steps = tuple(Step(*map(min, a, b)) for a, b in zip(one.steps, other.steps, strict=True))
+    return Least(alone, (sm, dram, l2), idle, steps)

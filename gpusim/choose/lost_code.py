@@ -24,16 +24,13 @@ def waited_for_code_us(
     The replay keeps no record of lost code. This function follows the kernels in the order in which they came, as the
     engine does. It compares the wait of each with and without its lost code, beside the same traffic of others.
 
-    Args:
-        trace: what was replayed.
-        session: where.
-        runs: its kernels, sorted by their start.
-        beside: of each kernel, the others that ran while it did, by index, and for how long, us.
-        apart: whether programs had SMs of their own.
+    ``runs`` are sorted by their start; ``beside`` tells of each the others that ran while it did, by index, and for how
+    long (us). ``apart``: programs had SMs of their own.
     """
     if len(trace.programs) < 2 or any(stream.gpu for stream in trace.streams):
         return [0.0] * len(runs)
-    models = _models(trace, session, runs)
+    kernels, launches = session.kernels(trace), {op.id: op.launches() for op in trace.operations()}
+    models = [kernels.model(launches[run.operation][run.index], run.operation) for run in runs]
     lost = _lost(trace, session, runs, models, apart)
     busy_us = [(one.blocks * one.dram_share_us, one.blocks * one.l2_share_us) for one in models]
 
@@ -57,12 +54,6 @@ def waited_for_code_us(
 
 def _span_us(run: KernelRun) -> float:
     return run.end_us - run.start_us
-
-
-def _models(trace: Trace, session: Session, runs: Sequence[KernelRun]) -> list[KernelModel]:
-    kernels = session.kernels(trace)
-    launches = {op.id: op.launches() for op in trace.operations()}
-    return [kernels.model(launches[run.operation][run.index], run.operation) for run in runs]
 
 
 def _lost(

@@ -22,9 +22,7 @@ def use_alone(demand: WarpDemand, count: int) -> Use:
 def progress_of_mixes(uses: Sequence[Use], mixes: Places) -> Reals:
     """Progress of each kernel of each mix, 1 as if it had the SM to itself.
 
-    Args:
-        uses: of kernels that have an SM to themselves.
-        mixes: for each mix which of ``uses`` are in it, the oldest first.
+    A row of ``mixes`` tells which of ``uses``, of kernels that have an SM to themselves, are in it, the oldest first.
     """
     return _Mixes(uses, mixes).progress()
 

@@ -52,19 +52,12 @@ Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
 
 @dataclass(frozen=True)
 class Option:
-    """One algorithm of an operation.
+    """One algorithm of an operation."""
 
-    Attributes:
-        kernels: the models of its kernels, each with its least work in mean blocks.
-        alone_us: least time on an idle GPU.
-        dram_us: least time for which it keeps DRAM busy.
-        l2_us: the same of L2.
-    """
-
-    kernels: tuple[tuple[KernelModel, float], ...]
-    alone_us: float
-    dram_us: float
-    l2_us: float
+    kernels: tuple[tuple[KernelModel, float], ...]  # models of its kernels, each with its least work in mean blocks
+    alone_us: float  # least time on an idle GPU
+    dram_us: float  # least time for which it keeps DRAM busy
+    l2_us: float  # the same of L2
 
 
 @dataclass(frozen=True)
@@ -87,18 +80,15 @@ def program_of(
     *,
     loads: bool,
 ) -> Program | None:
-    """The program that bounds the time of all operations, each by one of its options.
+    """The program that bounds the time of all operations, each by one of its options; None: there are too many mixes.
 
     Args:
         graph: the operations.
         options: of each operation.
-        capacity: registers, shared memory bytes, warps and block slots of an SM.
+        capacity: of an SM (`SMLimits.capacity`).
         chain: operations that run one after the other.
         idle_us: time before the first block runs, at least, which is that of the chain, too.
         loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
-
-    Returns:
-        None where there are too many mixes.
     """
     in_chain = [id in chain for id in graph.ids]
     for dominated, counts in TRIED:

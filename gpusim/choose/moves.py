@@ -12,7 +12,6 @@ from gpusim.choose.graph import Graph
 from gpusim.choose.plan import STREAMS, Plan, Work, most_live, workspace_bytes
 from gpusim.choose.settings import divisions
 from gpusim.choose.streams import Lanes
-from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.limits import green_sizes
 from gpusim.policies.spatial import even_counts, proportional_counts
@@ -95,15 +94,6 @@ def shared(gpu: GPU, plan: Plan, sharing: str) -> Iterator[Plan]:
 # ---- streams
 
 
-def runs(graph: Graph, lanes: Lanes) -> bool:
-    """Whether the lanes can run: their order makes no operation wait, directly or not, for itself."""
-    try:
-        graph.with_order(lanes)
-    except InputError:
-        return False
-    return True
-
-
 def all_lanes(graph: Graph) -> Iterator[Lanes]:
     """Every way to put the operations into streams, in every order in which they can run and be launched."""
 
@@ -112,7 +102,7 @@ def all_lanes(graph: Graph) -> Iterator[Lanes]:
             yield lanes
             return
         for grown in _placed(lanes, rest[0]):
-            if runs(graph.only([*graph.ids[: len(graph.ids) - len(rest)], rest[0]]), grown):
+            if graph.only([*graph.ids[: len(graph.ids) - len(rest)], rest[0]]).allows(grown):
                 yield from place(grown, rest[1:])
 
     return place((), graph.ids)
@@ -205,7 +195,7 @@ def streams_near(work: Work, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[P
     """Plans with neighbouring streams; where the number of streams changes, the SMs are split again."""
     seen = {plan.lanes}
     for lanes in lanes_near(work.graph, plan.lanes):
-        if lanes in seen or not runs(work.graph, lanes):
+        if lanes in seen or not work.graph.allows(lanes):
             continue
         seen.add(lanes)
         other = replace(plan, lanes=lanes)

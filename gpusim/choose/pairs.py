@@ -138,7 +138,7 @@ def pairs(
         ]
         if found:
             judge = Judge(work.part([a, b]), bounds, None, UNLIMITED)
-            cases.append(_case(judge, bounds, session.gpu, (a, b), found))
+            cases.append(_case(judge, (a, b), found))
     cases.sort(key=lambda case: -case.gain_over_fastest)
     return Pairs(trace.name, session.gpu.name, len(independent), tuple(cases))
 
@@ -148,10 +148,10 @@ def longest(models: Sequence[KernelModel]) -> KernelModel:
     return max(models, key=lambda model: model.solo_us)
 
 
-def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: Sequence[dict[str, str]]) -> Case:
+def _case(judge: Judge, ids: tuple[str, str], found: Sequence[dict[str, str]]) -> Case:
     """Replay each pair of algorithms concurrently and in sequence."""
     a, b = ids
-    fast = fastest(judge.work, bounds)
+    fast = fastest(judge.work, judge.bounds)
     ranked = []
     for algorithms in found:
         together = [judge.replayed(plan) for plan in _side_by_side(a, b, algorithms)]
@@ -160,7 +160,7 @@ def _case(judge: Judge, bounds: Bounds, gpu: GPU, ids: tuple[str, str], found: S
     best, serial = min(ranked, key=lambda one: one[0].makespan_us)
     chosen = best.plan.algorithms
     return Case(
-        (_side(bounds, gpu, a, chosen[a]), _side(bounds, gpu, b, chosen[b])),
+        (_side(judge, a, chosen[a]), _side(judge, b, chosen[b])),
         len(found),
         sum(1 for one, other in ranked if is_less(one.makespan_us, other.makespan_us)),
         best.plan.policy,
@@ -179,9 +179,9 @@ def _side_by_side(a: str, b: str, algorithms: dict[str, str]) -> Iterator[Plan]:
     yield from (replace(plan, policy=policy) for policy in MIXES)
 
 
-def _side(bounds: Bounds, gpu: GPU, id: str, algorithm: str) -> Side:
-    model = longest(bounds.models(id, algorithm))
-    known = profile([model], gpu)
+def _side(judge: Judge, id: str, algorithm: str) -> Side:
+    model = longest(judge.bounds.models(id, algorithm))
+    known = profile([model], judge.gpu)
     most = _most_held(known)
     return Side(
         id,
@@ -190,7 +190,7 @@ def _side(bounds: Bounds, gpu: GPU, id: str, algorithm: str) -> Side:
         (STATIC[most], known.held[most]),
         computes(known),
         known.memory_stalls,
-        bounds.alone_us(id, algorithm),
+        judge.bounds.alone_us(id, algorithm),
     )
 
 

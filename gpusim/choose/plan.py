@@ -9,6 +9,7 @@ from typing import Any
 
 from gpusim.choose.graph import Graph
 from gpusim.choose.micro_batches import Division
+from gpusim.common.tables import picked
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
@@ -25,9 +26,9 @@ class Plan:
     algorithms: Mapping[str, str]  # of each convolution, by its id
     policy: str = STREAMS  # how the streams share the GPU, as `gpusim replay --policy` takes it
     # how many SMs each stream has of its own, in a row from SM 0; empty: none has
-    sms: tuple[int, ...] = field(default=())
+    sms: tuple[int, ...] = ()
     # additional dependencies: the first operation of each pair waits for the second
-    waits: tuple[tuple[str, str], ...] = field(default=())
+    waits: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -205,19 +206,16 @@ def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
         stream, at = place[id]
         algorithm = work.algorithms[id][plan.algorithms[id]] if id in plan.algorithms else None
         division = work.divisions.get(id, {}).get(plan.algorithms.get(id, ""))
-        sms = sets[stream]
-        parts = None if division is None else division.counted
+        sms, counted = sets[stream], [] if division is None else division.counted
         steps.append(
             {
                 "operation": id,
-                "algorithm": None if algorithm is None else algorithm.algorithm,
-                "workspace_bytes": None if algorithm is None else algorithm.workspace_bytes,
-                "micro_batches": None
-                if parts is None
-                else [{"count": count, "batch": part.batch, "algorithm": part.algorithm} for count, part in parts],
+                "algorithm": algorithm and algorithm.algorithm,
+                "workspace_bytes": algorithm and algorithm.workspace_bytes,
+                "micro_batches": [{"count": n, **picked(part, "batch", "algorithm")} for n, part in counted] or None,
                 "stream": f"s{stream}",
                 "place": at,
-                "sms": None if sms is None else list(sms),
+                "sms": sms and list(sms),
                 "waits_for": [o for o in graph.before[id] if place[o][0] != stream],
             }
         )

@@ -58,10 +58,7 @@ class Overlapped:
 def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> list[Overlapped]:
     """The kernels that ran beside kernels of other streams, in the order in which they started.
 
-    Args:
-        kernels: all of the recording.
-        trace: the same kernels, as they are modelled.
-        session: on the GPU of the recording.
+    The trace has the same kernels, as they are modelled; the session is on the GPU of the recording.
     """
     ordered = sorted(kernels, key=lambda one: (one.start_us, one.took_us))
     models = _models(trace, session)

@@ -33,17 +33,7 @@ from gpusim.choose.bound import Bound, Bounds
 from gpusim.choose.chosen import ChosenError, chosen_error, smallest_gain
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.graph import chains, graph_of
-from gpusim.choose.judge import (
-    ORDERS,
-    Candidate,
-    Judge,
-    Order,
-    frontier,
-    gain_percent,
-    has_start_orders,
-    is_less,
-    unordered,
-)
+from gpusim.choose.judge import ORDERS, Candidate, Judge, Order, frontier, gain_percent, is_less, key_of
 from gpusim.choose.micro_batches import Divided, divided_convolutions
 from gpusim.choose.plan import STREAMS, Plan, Work, planned_trace
 from gpusim.choose.streams import (
@@ -87,45 +77,26 @@ Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 
 @dataclass(frozen=True)
 class Selection:
-    """Result of a search: the best plan, and what to compare it with.
+    """Result of a search: the best plan, and what to compare it with."""
 
-    Attributes:
-        work: the operations with the algorithms that they could take.
-        session: where plans were replayed.
-        bounds: lower bounds of its plans.
-        objective: what was wanted.
-        order: who decides in which order streams start.
-        best: the recommended plan: the one found; else, where a tie, the best algorithms in its streams; or `plain`.
-        found: the plan with the least expected makespan.
-        plain: the better of `PLAIN`; None where neither keeps the limit.
-        error: of chosen plans on this GPU; None: none were measured.
-        bound: what no plan beats: any algorithms, streams, order, partition and memory.
-        baselines: named plans, replayed under the same limit, best first.
-        frontier: plans that no other beats in both memory and makespan, by ascending memory.
-        complete: whether all plans were looked at, or bounded, so that none of those that can be told is better.
-        replays: that it took, those of blocks counted like others.
-        seen: all plans of the whole that were replayed, best first.
-        limit_bytes: of the workspaces; None: none.
-        undivided: what was found without dividing batches, where they can be divided.
-    """
-
-    work: Work
-    session: Session
-    bounds: Bounds
-    objective: Objective
-    order: Order
+    work: Work  # the operations with the algorithms that they could take
+    session: Session  # where plans were replayed
+    bounds: Bounds  # lower bounds of its plans
+    objective: Objective  # what was wanted
+    order: Order  # who decides in which order streams start
+    # the recommended plan: the one found; else, where a tie, the best algorithms in its streams; or `plain`
     best: Candidate
-    found: Candidate
-    plain: Candidate | None
-    error: ChosenError | None
-    bound: Bound
-    baselines: tuple[tuple[str, Candidate], ...]
-    frontier: tuple[Candidate, ...]
-    complete: bool
-    replays: int
-    seen: tuple[Candidate, ...]
-    limit_bytes: int | None
-    undivided: Selection | None = None
+    found: Candidate  # the plan with the least expected makespan
+    plain: Candidate | None  # the better of `PLAIN`; None where neither keeps the limit
+    error: ChosenError | None  # of chosen plans on this GPU; None: none were measured
+    bound: Bound  # what no plan beats: any algorithms, streams, order, partition and memory
+    baselines: tuple[tuple[str, Candidate], ...]  # named plans, replayed under the same limit, best first
+    frontier: tuple[Candidate, ...]  # plans that no other beats in both memory and makespan, by ascending memory
+    complete: bool  # whether all plans were looked at, or bounded, so that none of those that can be told is better
+    replays: int  # that it took, those of blocks counted like others
+    seen: tuple[Candidate, ...]  # all plans of the whole that were replayed, best first
+    limit_bytes: int | None  # of the workspaces; None: none
+    undivided: Selection | None = None  # what was found without dividing batches, where they can be divided
 
     def __repr__(self) -> str:
         best = f"streams={len(self.best.plan.lanes)}, expected_us={self.best.expected_us:.1f}"
@@ -188,8 +159,8 @@ def select(
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
-    ways = {"sharing": (sharing, moves.SHARING), "order": (order, ORDERS)}
-    for name, (value, known) in {"objective": (objective, get_args(Objective)), **ways}.items():
+    known_of = {"objective": get_args(Objective), "sharing": moves.SHARING, "order": ORDERS}
+    for (name, known), value in zip(known_of.items(), (objective, sharing, order), strict=True):
         if not (isinstance(value, str) and value in known):
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
     streams = _way_or_lanes(streams)
@@ -218,7 +189,6 @@ def _select(
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
-    trace = work.trace
     bounds, gpu = Bounds(work, session), session.gpu
     step("fitting kernels to their recording")
     bound = bounds.of_any(work)
@@ -232,15 +202,15 @@ def _select(
     if len(blocks) == 1:
         step("searching")
         given = None if streams == "search" else _given(whole, streams, step)
-        named, complete = _search(whole, sharing, own_lanes(trace, work), given, few)
+        named, complete = _search(whole, sharing, own_lanes(work), given, few)
     else:
         for n, block in enumerate(blocks, 1):
             step(f"searching block {n} of {len(blocks)}")
             part = work.part(block)
             judges.append(Judge(part, bounds, limit, _replays(part) // 2, order))
-            _search(judges[-1], "streams", own_lanes(trace, part), None, _few_plans(part, gpu, "streams", order))
+            _search(judges[-1], "streams", own_lanes(part), None, _few_plans(part, gpu, "streams", order))
         step("replaying the whole and the baselines")
-        named = _baselines(whole, moves.ways_to_share(sharing), own_lanes(trace, work), None, {})
+        named = _baselines(whole, moves.ways_to_share(sharing), own_lanes(work), None, {})
         for plan in _joined_plans([frontier(judge.seen) for judge in judges]):
             whole.replayed(plan)
     if undivided is not None:
@@ -333,9 +303,9 @@ def work_of(
     return Work(trace, graph, {op.id: op for op in trace.operations()}, algorithms, divisions)
 
 
-def own_lanes(trace: Trace, work: Work) -> Lanes:
-    """The streams of the trace, as far as they are of the work."""
-    found = (tuple(id for id in lane if id in work.operations) for lane in chains(trace))
+def own_lanes(work: Work) -> Lanes:
+    """The streams of its trace, as far as they are of the work."""
+    found = (tuple(id for id in lane if id in work.operations) for lane in chains(work.trace))
     return tuple(lane for lane in found if lane)
 
 
@@ -386,7 +356,7 @@ def _few_plans(work: Work, gpu: GPU, sharing: str, order: Order) -> list[Plan]:
     every = (plan for one in chosen for plan in moves.shared(gpu, one, sharing))
     alike: dict[object, Plan] = {}
     for plan in every:
-        alike.setdefault(unordered(plan).key if has_start_orders(plan, order) else plan.key, plan)
+        alike.setdefault(key_of(plan, order), plan)
         if len(alike) > COMPLETE:
             return []
     return list(alike.values())
@@ -506,7 +476,7 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
     work, fast = judge.work, moves.fastest(judge.work, judge.bounds)
     ways: dict[str, Callable[[], Lanes]] = {
         "sequential": lambda: sequential(work.graph),
-        "branches": lambda: own_lanes(work.trace, work),
+        "branches": lambda: own_lanes(work),
         "nimble": lambda: nimble(work.graph),
         "opara": lambda: opara_lanes(work, judge.bounds, fast),
     }
@@ -562,10 +532,10 @@ def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage
     return stages
 
 
-def in_streams(trace: Trace, session: Session, streams: str | Lanes, order: Order = "any") -> Candidate:
+def in_streams(trace: Trace, session: Session, streams: str | Lanes) -> Candidate:
     """A trace in plain streams made in one of `WAYS`, or given, each convolution by its fastest algorithm."""
     work = work_of(trace, session.gpu)
-    judge = Judge(work, Bounds(work, session), None, 1, order)
+    judge = Judge(work, Bounds(work, session), None, 1, "any")
     return judge.replayed(_given(judge, _way_or_lanes(streams), no_step))
 
 

@@ -24,23 +24,14 @@ HIGHEST_PRIORITY = 1  # of two that CUDA streams need to tell programs apart
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to share the GPU.
+    """One way to share the GPU."""
 
-    Attributes:
-        mechanism: what of the hardware does it.
-        setting: its value, as a person would say it.
-        policy: that replays it.
-        paste: lines that set it up.
-        priorities: of programs that do not have the lowest.
-        parts: SMs of each program, where it has SMs of its own.
-    """
-
-    mechanism: Mechanism
-    setting: str
-    policy: str
-    paste: tuple[str, ...] = ()
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    parts: tuple[int, ...] = ()
+    mechanism: Mechanism  # what of the hardware does it
+    setting: str  # its value, as a person would say it
+    policy: str  # that replays it
+    paste: tuple[str, ...] = ()  # lines that set it up
+    priorities: Mapping[str, int] = field(default_factory=dict)  # of programs that do not have the lowest
+    parts: tuple[int, ...] = ()  # SMs of each program, where it has SMs of its own
 
     def __str__(self) -> str:
         return f"{self.mechanism} ({self.setting})" if self.setting else self.mechanism
@@ -53,12 +44,7 @@ class Setting:
 
 
 def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
-    """Every way to share a GPU that it has, in steps that it can make.
-
-    Args:
-        gpu: what is shared.
-        programs: their names, in the order of the trace.
-    """
+    """Every way to share a GPU that it has, in steps that it can make; programs by name, in the order of the trace."""
     several = len(programs)
     found = [
         Setting("in turn", "one after the other", "serial", ("run one after the other: nothing to set",)),

@@ -14,12 +14,8 @@ SMALL = 1e-9
 def maximum(target: Reals, rows: Reals, most: Reals) -> Reals:
     """Variables of at least 0 that make ``target @ x`` large, such that about ``rows @ x <= most``.
 
-    The caller checks the constraints: limits are shifted by up to `SHIFT`, and the number of pivots is limited.
-
-    Args:
-        target: of each variable.
-        rows: one for each constraint.
-        most: limits, at least 0.
+    The limits are at least 0. The caller checks the constraints: limits are shifted by up to `SHIFT`, and the number of
+    pivots is limited.
     """
     count, width = rows.shape
     table = np.empty((count + 1, width + 1))  # a column for each variable that is 0, a row for each that is not

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.numbers import MICROSECONDS
@@ -14,42 +13,24 @@ TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a ta
 TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
 
 
-class Served(Protocol):
-    """What programs get under a setting."""
-
-    @property
-    def slowdown(self) -> Mapping[str, float]:
-        """Of each program, over itself alone on the whole GPU."""
-
-    @property
-    def latency_us(self) -> Mapping[str, float]:
-        """Of each program, the time of a pass, or the percentile of its requests."""
-
-
 @dataclass(frozen=True)
 class Target:
-    """Target of a program: a slowdown, or a time for one pass or request.
+    """Target of a program: a slowdown, or a time for one pass or request."""
 
-    Attributes:
-        program: its name.
-        slowdown: most, over the program alone on the whole GPU; None: a time is given.
-        latency_us: most time of a pass; of a program with arrivals the 95th percentile of its requests.
-    """
-
-    program: str
-    slowdown: float | None = None
-    latency_us: float | None = None
+    program: str  # its name
+    slowdown: float | None = None  # most, over the program alone on the whole GPU; None: a time is given
+    latency_us: float | None = None  # most time of a pass; with arrivals the 95th percentile of its requests
 
     def __str__(self) -> str:
         """As `target_of` reads it."""
         return f"{self.program}=" + (f"x{self.slowdown:g}" if self.slowdown is not None else f"{self.latency_us:g}us")
 
-    def over(self, choice: Served) -> float:
-        """By which factor a setting misses it; 1 or less: it is kept."""
+    def over(self, slowdown: Mapping[str, float], latency_us: Mapping[str, float]) -> float:
+        """By which factor programs with these values miss it; 1 or less: it is kept."""
         if self.slowdown is not None:
-            return choice.slowdown[self.program] / self.slowdown
+            return slowdown[self.program] / self.slowdown
         assert self.latency_us is not None
-        return choice.latency_us[self.program] / self.latency_us
+        return latency_us[self.program] / self.latency_us
 
 
 def target_of(text: str) -> Target:

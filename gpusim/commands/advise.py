@@ -24,7 +24,6 @@ OBJECTIVES = ("makespan", "stp", "antt", "throughput")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -69,8 +68,7 @@ def run(args: argparse.Namespace) -> None:
         if args.plot is not None:
             save_figure(slowdowns(advice), args.plot)
     if args.json:
-        print_json(as_json(advice))
-    else:
-        print_advice(advice)
-        if args.plot is not None:
-            print_line(f"written: {args.plot}")
+        return print_json(as_json(advice))
+    print_advice(advice)
+    if args.plot is not None:
+        print_line(f"written: {args.plot}")

@@ -23,7 +23,6 @@ TEXTS = ("group", "case")  # the other columns are numbers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "--only",
         action="append",

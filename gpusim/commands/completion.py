@@ -12,7 +12,6 @@ FOLDERS = ("DIR", "FOLDER", "DATASET")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS)}")
 
 

@@ -39,7 +39,6 @@ UNKNOWN, SLOWED = "?", 3  # instead of a slowdown, and the column of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -52,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Explain and print."""
     from gpusim.choose.explain import as_json, explain
 
     if len(args.traces) == 1 and _is_profile(args.traces[0]):
@@ -60,9 +58,8 @@ def run(args: argparse.Namespace) -> None:
     with named_steps() as step, trace_and_session(args, args.traces, read=read_profile) as (trace, session):
         found = explain(trace, session, step=step)
     if args.json:
-        print_json(as_json(found))
-    else:
-        _print(found)
+        return print_json(as_json(found))
+    _print(found)
 
 
 def _is_profile(path: str) -> bool:

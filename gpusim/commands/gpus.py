@@ -19,7 +19,6 @@ PARTS = ("limits", "model", "host")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "gpu", nargs="?", metavar="NAME|PATH|new", help="print this one in full, with what is assumed; or new"
     )

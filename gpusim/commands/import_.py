@@ -17,7 +17,6 @@ ORDERS = get_args(Order)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "files",
         nargs="+",

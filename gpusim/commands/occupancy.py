@@ -10,7 +10,6 @@ from gpusim.common.tables import Column, print_json, print_line, print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--gpu", required=True, metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file")
     parser.add_argument("--threads", required=True, type=whole(1), metavar="N", help="threads of a block")
     parser.add_argument("--registers", required=True, type=whole(0), metavar="N", help="32-bit registers of a thread")
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the occupancy."""
     gpu = gpu_from(args.gpu)
     found = gpusim.occupancy(
         gpu,

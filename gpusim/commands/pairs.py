@@ -17,22 +17,19 @@ NAME_WIDTH = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("trace", metavar="TRACE", help="a trace whose convolutions list their alternatives")
     gpu_arguments(parser)
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Search and print."""
     from gpusim.choose.pairs import as_json, pairs
 
     with named_steps() as step, trace_and_session(args, [args.trace]) as (trace, session):
         found = pairs(trace, session, step=step)
     if args.json:
-        print_json(as_json(found))
-    else:
-        _print(found)
+        return print_json(as_json(found))
+    _print(found)
 
 
 def _print(found: Pairs) -> None:

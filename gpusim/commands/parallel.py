@@ -21,7 +21,6 @@ MEASURED = "only 2 and 4 H200s were measured (experiments/paradl)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("network", metavar="NETWORK", help="a network by name, such as resnet50")
     parser.add_argument("--ranks", required=True, type=whole(1, 10**6), metavar="N", help="number of GPUs")
     parser.add_argument(

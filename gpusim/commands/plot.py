@@ -25,7 +25,6 @@ POLICY = "leftover"  # of pictures of one replay
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     width = max(map(len, KINDS))
     kinds = "\n".join(f"  {name:<{width}}  {kind.summary}" for name, kind in KINDS.items())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -66,7 +65,6 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Draw the picture."""
     kind = KINDS.get(args.kind)
     if kind is None:
         raise InputError(None, "KIND", f"is {quote(args.kind)}", expected_one_of(KINDS, args.kind))

@@ -59,7 +59,6 @@ SAMPLE = re.compile(r"\bas ([\w+:]*\d\w*)")  # in the description of a parameter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "policy", nargs="?", metavar="NAME", help="print this one in full: parameters, source, validation, example"
     )

@@ -19,7 +19,6 @@ gpusim record [--out DIR] -- PROGRAM …             your own program under Nsig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "what",

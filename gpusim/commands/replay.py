@@ -6,6 +6,7 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import gpusim
 from gpusim.commands.arguments import (
@@ -26,7 +27,6 @@ from gpusim.results.metrics import DEFAULT_POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_replay_arguments(
         parser, "a trace (.json, .json.gz) or sample:NAME; several start together, each a program named after its file"
     )
@@ -114,11 +114,10 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         from gpusim.results.comparison import as_json
 
-        print_json(as_json(comparison))
-    else:
-        from gpusim.commands.replay_tables import print_comparison
+        return print_json(as_json(comparison))
+    from gpusim.commands.replay_tables import print_comparison
 
-        print_comparison(comparison, args.details)
+    print_comparison(comparison, args.details)
 
 
 def command_of(args: argparse.Namespace) -> str:
@@ -140,7 +139,6 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     """
     from gpusim.choose.alternatives import fitting, require_fit
     from gpusim.choose.bound import bound_of_trace
-    from gpusim.session import Keep
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
@@ -149,7 +147,7 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
             trace, notes[0] = fitting(trace, session.gpu)
         else:
             require_fit(trace, session.gpu)
-        keep: list[Keep] = ["placements"] if placements else []
+        keep: list[Literal["placements", "residents"]] = ["placements"] if placements else []
         if residents:
             from gpusim.io.report.content import residents_shown
 

@@ -19,7 +19,7 @@ from gpusim.common.tables import (
     short_name,
     told_apart,
 )
-from gpusim.results.comparison import ALONE, Comparison, Entry
+from gpusim.results.comparison import ALONE, Comparison
 from gpusim.results.gains import PARTS
 from gpusim.results.metrics import BASELINE, LATENCY_PERCENTILES, latencies_us, percentile
 from gpusim.results.result import Result
@@ -64,9 +64,11 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
 
 
 def _print_saved(comparison: Comparison, shown: Sequence[Result]) -> None:
-    entries = [entry for entry in comparison.entries if entry.gain_us and entry.result.policy != BASELINE]
-    if entries:
-        _print(_gain_table(entries))
+    gains = {one.result.policy: one.gain_us.values() for one in comparison.entries if one.gain_us}
+    rows = [[name, *map(number, (fsum(parts), *parts))] for name, parts in gains.items() if name != BASELINE]
+    if rows:
+        columns = [Column("policy", narrow="break"), *numbers("saved", *PARTS)]
+        _print((columns, rows, "Makespan saved over serial, and where, µs"))
 
 
 def _print_streams(comparison: Comparison, shown: Sequence[Result]) -> None:
@@ -116,13 +118,6 @@ def _policy_table(comparison: Comparison) -> Table:
             ]
         )
     return [Column("policy", narrow="break"), *numbers(*titles), Column("model error", narrow="break")], rows, ""
-
-
-def _gain_table(entries: Sequence[Entry]) -> Table:
-    gains = [(entry.result.policy, (entry.gain_us or {}).values()) for entry in entries]
-    rows = [[policy, *map(number, (fsum(parts), *parts))] for policy, parts in gains]
-    columns = [Column("policy", narrow="break"), *numbers("saved", *PARTS)]
-    return columns, rows, "Makespan saved over serial, and where, µs"
 
 
 def _span_table(what: str, runs: Mapping[str, Mapping[str, StreamRun | ProgramRun]]) -> Table:

@@ -16,7 +16,6 @@ OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_replay_arguments(parser, "a trace, several that start together, or a folder that `gpusim replay --out` wrote")
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the page to write; it needs no network"

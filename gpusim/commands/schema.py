@@ -8,12 +8,10 @@ from gpusim.common.tables import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("what", choices=("trace", "gpu"), help="which format")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the schema."""
     if args.what == "trace":
         from gpusim.trace.format import trace_schema
 

@@ -23,7 +23,6 @@ DATA = Path("experiments") / "h200_validation" / "data"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "predictions",
         nargs="?",

@@ -14,7 +14,6 @@ from gpusim.results.style import save_figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "trace",
         metavar="TRACE",
@@ -80,9 +79,7 @@ def run(args: argparse.Namespace) -> None:
         if args.plot is not None:
             save_figure(frontier_figure(selection), args.plot)
     if args.json:
-        print_json(as_json(selection))
-    else:
-        print_selection(selection)
-        for path in (args.out, args.plot):
-            if path is not None:
-                print_line(f"written: {path}")
+        return print_json(as_json(selection))
+    print_selection(selection)
+    for path in filter(None, (args.out, args.plot)):
+        print_line(f"written: {path}")

@@ -27,7 +27,6 @@ MOST_ROWS = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.epilog = (
         "An experiment runs the code of the policies that it names. It must be in the folder of the "
         "experiment or below it, installed, or in a folder given with --code-from. What will run is listed first. "

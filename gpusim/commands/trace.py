@@ -19,7 +19,6 @@ MERGED = "sample:inception_3a sample:googlenet_forward -o both.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def added(name: str, what: str, example: str) -> argparse.ArgumentParser:
@@ -72,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the action that the arguments name."""
     from gpusim.trace.edit import select
 
     if args.action == "check":
@@ -141,8 +139,8 @@ def _check(paths: list[str]) -> int:
 
 def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
-    from gpusim.commands.trace_page import launch_occupancy
     from gpusim.io.products import same_gpu
+    from gpusim.model.launchable import launch_occupancy
 
     gpu = _own_gpu(trace)
     meant = same_gpu(trace.device) if gpu is None else None
@@ -154,10 +152,10 @@ def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
-                blocks, limiter = launch_occupancy(launch, gpu)
-                if blocks == 0:
+                fit = launch_occupancy(launch, gpu)
+                if fit.blocks_per_sm == 0:
                     place = f"streams[{s}].operations[{o}]"
-                    problem = f"a block asks for more {limiter.replace('_', ' ')} than {gpu.name} has"
+                    problem = f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 

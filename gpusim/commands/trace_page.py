@@ -8,7 +8,6 @@ from math import fsum
 from shutil import get_terminal_size
 from typing import Any
 
-from gpusim import occupancy
 from gpusim.common.tables import (
     Column,
     grouped,
@@ -21,6 +20,7 @@ from gpusim.common.tables import (
     told_apart,
 )
 from gpusim.hardware.gpu import GPU
+from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, KernelLaunch
 from gpusim.trace.operations import Copy
@@ -83,19 +83,8 @@ def _occupancy(launches: list[KernelLaunch], gpu: GPU | None) -> dict[str, Any]:
     """Return the occupancy of the longest launch."""
     longest = max(launches, key=lambda one: one.duration_us)
     found: dict[str, Any] = {"grid": list(longest.grid), "block": list(longest.block)}
-    blocks, limiter = (None, None) if gpu is None else launch_occupancy(longest, gpu)
-    return found | {"blocks_per_sm": blocks, "limiter": limiter}
-
-
-def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> tuple[int, str]:
-    """Resident blocks of a launch on one SM, and what limits them."""
-    fit = occupancy(
-        gpu,
-        threads_per_block=launch.threads_per_block,
-        registers_per_thread=launch.registers_per_thread,
-        shared_memory_per_block=launch.shared_memory_per_block_bytes,
-    )
-    return fit.blocks_per_sm, fit.limiter
+    fit = None if gpu is None else launch_occupancy(longest, gpu)
+    return found | {"blocks_per_sm": fit and fit.blocks_per_sm, "limiter": fit and fit.limiter}
 
 
 # ---- on the terminal
@@ -160,7 +149,8 @@ def _show_kernels(trace: Trace, gpu: GPU | None) -> None:
 
 def _limits(launches: list[KernelLaunch], gpu: GPU) -> str:
     """The most common fit of a kernel's launches; at most that where the registers, which may limit, are unknown."""
-    seen = Counter((*launch_occupancy(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
+    fits = ((launch_occupancy(launch, gpu), launch.registers_per_thread == 0) for launch in launches)
+    seen = Counter((fit.blocks_per_sm, fit.limiter, unknown) for fit, unknown in fits)
     (blocks, limiter, unknown), count = seen.most_common(1)[0]
     text = f"at most {blocks}, registers unknown" if unknown else f"{blocks}, {limiter.replace('_', ' ')}"
     return text + ("" if count == len(launches) else " (most)")

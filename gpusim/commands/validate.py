@@ -28,7 +28,6 @@ FIGURES = ("MAPE %", "median %", "95th %", "bias %", "baseline %", "rank corr.",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "dataset",
         type=Path,
@@ -74,7 +73,8 @@ def run(args: argparse.Namespace) -> None:
     if not os.path.isdir(args.dataset):
         raise InputError(args.dataset, "", "is no folder", "one as experiments/h200_validation/data")
     if args.rows is not None:
-        require_output(args.rows, _files_of(args.dataset, args.recordings))
+        read = filter(None, (args.dataset, args.recordings))
+        require_output(args.rows, [path for folder in read for path in folder.rglob("*")])
     if folders := recorded_gpus(args.dataset):
         return _run_matrix(args, folders)
     case = _case(args)
@@ -100,11 +100,6 @@ def run(args: argparse.Namespace) -> None:
     _print_worst(missed)
     for note in scored.notes:
         print_line(f"Note: {note}.")
-
-
-def _files_of(*folders: Path | None) -> list[Path]:
-    """Every file in some folders and below them."""
-    return [path for folder in folders if folder is not None for path in Path(folder).rglob("*")]
 
 
 def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _LONGEST_QUOTE = 60
+PATTERNS: dict[str, str] = {}  # regular expressions of texts, in words, by modules whose files have such texts
 _MOST_MEANT = 3  # names that begin as somebody wrote
 _LONGEST_PART = 400  # characters of a place or a problem: names and cells of files in them may have any length
 
@@ -57,10 +57,11 @@ def quote(value: object) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 3] + "..."
 
 
-def expected_one_of(names: Iterable[str], given: object, other: str = "") -> str:
-    """Return the expectation for an unknown name: all, ``other``, and the closest."""
+def expected_one_of(names: Iterable[str], given: object, other: str = "", most: int | None = None) -> str:
+    """Return the expectation for an unknown name: all or the first ``most``, ``other``, and the closest."""
     known = list(names)
-    expected = ", ".join([f"one of {', '.join(known)}" if known else "none", *([other] if other else [])])
+    shown = the_first(known, len(known) if most is None else most)
+    expected = ", ".join([f"one of {shown}" if known else "none", *([other] if other else [])])
     close = closest(given, known)
     return f"{expected}; did you mean {close}?" if close else expected
 
@@ -120,12 +121,11 @@ def told(
     model: type[BaseModel] | None,
     path: str | Path | None = None,
     within: tuple[int | str, ...] = (),
-    patterns: Mapping[str, str] = MappingProxyType({}),
 ) -> InputError:
     """Return a fault that pydantic found in a ``model``, or in the part of one that ``within`` locates.
 
     A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the validator
-    stands, and its problem and expectation are kept. ``patterns`` has regular expressions of texts in words.
+    stands, and its problem and expectation are kept.
     """
     place, owner = _place((*within, *error["loc"]), model)
     raised = error.get("ctx", {}).get("error")
@@ -133,7 +133,7 @@ def told(
         return InputError(path, ".".join(filter(None, (place, raised.place))), raised.problem, raised.expected)
     if error["type"].startswith("union_tag"):
         place += ".kind"
-    return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner, patterns))
+    return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner))
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -173,9 +173,7 @@ def _place(loc: Iterable[str | int], outermost: type[BaseModel] | None) -> tuple
     return place, owner
 
 
-def _explain(
-    error: ErrorDetails, loc: Sequence[str | int], owner: type[BaseModel] | None, patterns: Mapping[str, str]
-) -> tuple[str, str]:
+def _explain(error: ErrorDetails, loc: Sequence[str | int], owner: type[BaseModel] | None) -> tuple[str, str]:
     """Return the fault and what was expected, in the words of an `InputError`."""
     kind, context = error["type"], error.get("ctx", {})
     names = [part for part in loc if isinstance(part, str)]
@@ -197,7 +195,7 @@ def _explain(
         return f"is not JSON ({context['error']})", "JSON"
     problem = f"is {show(error['input'])}"
     if kind == "string_pattern_mismatch":
-        return problem, patterns.get(str(context["pattern"]), f"text like {context['pattern']}")
+        return problem, PATTERNS.get(str(context["pattern"]), f"text like {context['pattern']}")
     if kind in _LIMITS:
         return problem, _LIMITS[kind].format(**context) + suffix
     message = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")

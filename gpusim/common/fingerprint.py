@@ -232,22 +232,15 @@ def _write(part: Any, parts: list[str]) -> None:
 
 def _imports(part: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     """Return all imports except those for type checkers: dots, module and names of each."""
-    for one in _statements(part):
-        if isinstance(one, ast.ImportFrom):
+    for one in ast.iter_child_nodes(part):
+        if isinstance(one, ast.If) and isinstance(one.test, ast.Name) and one.test.id == CHECKERS_ONLY:
+            yield from _imports(ast.Module(one.orelse, type_ignores=[]))
+        elif isinstance(one, ast.ImportFrom):
             yield one.level, one.module or "", tuple(alias.name for alias in one.names)
         elif isinstance(one, ast.Import):
             yield from ((0, alias.name, ()) for alias in one.names)
-
-
-def _statements(part: ast.AST) -> Iterator[ast.AST]:
-    for one in ast.iter_child_nodes(part):
-        if isinstance(one, ast.If) and isinstance(one.test, ast.Name) and one.test.id == CHECKERS_ONLY:
-            for other in one.orelse:
-                yield other
-                yield from _statements(other)
         elif isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case):
-            yield one
-            yield from _statements(one)
+            yield from _imports(one)
 
 
 def _with_modules_inside(name: str) -> Iterator[str]:

@@ -14,15 +14,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 
 from gpusim.engine.grants import NO_LIMITS, held_to, limits_of
-from gpusim.engine.mixes import Mix, MixRates
+from gpusim.engine.rates import KNOWN_MIXES, Rates
 from gpusim.engine.sm_array import sm_array
 from gpusim.engine.tables import NEVER
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import TimeParts, age_shares, mix_times, time_parts
-from gpusim.model.kernel import KernelModel, mix_rates
+from gpusim.model.kernel import KernelModel
 from gpusim.policies.interface import Grant
 from gpusim.results.runs import Spans
 
@@ -43,40 +42,40 @@ class Alone:
     limits: frozenset[str]  # those of `gpusim.results.runs.LIMITS` that its grant holds it to
 
 
-def alone_under(
-    grant: Grant,
-    model: KernelModel,
-    gpu: GPU,
-    domains: list[int] | None = None,
-    domain_share: Sequence[float] = (1.0,),
-) -> Alone:
-    """Replay one launch on idle SMs; to the last bit what `gpusim.engine.device.Device` does with it there.
+class IdleSMs:
+    """The SMs of a GPU for one launch after another.
 
     Args:
-        grant: of blocks on at least one SM, and no share or quota.
-        model: the launch.
-        gpu: where.
+        gpu: the GPU.
         domains: memory domain of each SM; None: one has all.
         domain_share: of L2 and DRAM, for each memory domain.
     """
 
-    def resolve(mix: Mix) -> MixRates:
-        ((_, count),) = mix
-        (rate,), dram, l2 = mix_rates([(model, count)])
-        return [[rate * share for share in age_shares(count, model.age_preference)]], dram, l2
+    def __init__(self, gpu: GPU, domains: list[int] | None = None, domain_share: Sequence[float] = (1.0,)) -> None:
+        self.gpu = gpu
+        self.models: dict[int, KernelModel] = {}  # of the launch that they run
+        self.rates = rates = Rates(KNOWN_MIXES, self.models.__getitem__, (), gpu.sm_count, domain_share)
+        self.sms = sm_array(
+            gpu, 1, rates.resolve, lambda slot: self.models[slot].footprint, None, domains, domain_share, bins=2
+        )
 
-    def time_in(mix: Mix, _: int) -> TimeParts:
-        ((_, count),) = mix
-        (time,) = mix_times([(model.demand, count)])
-        return time_parts(model.demand, time)
 
-    caps, limits = held_to(grant, model.blocks_per_sm, gpu.sm_count)
-    sms = sm_array(gpu, 1, resolve, lambda _: model.footprint, None, domains, domain_share, bins=2)
+def alone_under(grant: Grant, model: KernelModel, idle: IdleSMs) -> Alone:
+    """Replay one launch on idle SMs; to the last bit what `gpusim.engine.device.Device` does with it there.
+
+    The grant is of blocks on at least one SM, and no share or quota.
+    """
+    sms = idle.sms
+    caps, limits = held_to(grant, model.blocks_per_sm, idle.gpu.sm_count)
+    idle.models[0] = model
+    sms.restart_clock(0.0)
+    sms.forget_uses()
+    sms.forget_mixes()
     sms.submit(0, model)
     sms.set_caps(0, caps)
     sms.set_dispatch_order([0], [0])
     sms.dispatch()
-    sms.look(time_in)
+    sms.look(idle.rates.time_parts)
     sms.advance(NEVER)
     sms.book()
     return Alone(sms.now, sms.dispatched(0), sms.span_columns(0), sms.uses(), sms.most_bound_by(0), limits)
@@ -88,13 +87,12 @@ class KnownRuns:
     Later replays use these timelines, too. Each still simulates the first of equal launches, so its result does not
     depend on the replays before it.
 
-    ``domains`` and ``domain_share`` are as of `alone_under`.
+    Arguments are as of `IdleSMs`.
     """
 
     def __init__(self, gpu: GPU, domains: list[int] | None, domain_share: Sequence[float]) -> None:
         self._gpu = gpu
-        self._domains = domains
-        self._domain_share = domain_share
+        self._idle = cache(partial(IdleSMs, gpu, domains, domain_share))  # made when first needed
         self._came: set[_Key] = set()  # kernels and grants
         self._known = _simulated(gpu, None if domains is None else tuple(domains), tuple(domain_share))
 
@@ -113,11 +111,11 @@ class KnownRuns:
                 return None
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
-            self._known[key] = alone_under(grant, model, self._gpu, self._domains, self._domain_share)
+            self._known[key] = alone_under(grant, model, self._idle())
         return self._known[key]
 
 
 @lru_cache(MOST_DIVISIONS)
 def _simulated(gpu: GPU, domains: tuple[int, ...] | None, domain_share: tuple[float, ...]) -> dict[_Key, Alone]:
-    """The launches on idle SMs that any replay of this process has simulated; arguments as of `alone_under`."""
+    """The launches on idle SMs that any replay of this process has simulated; arguments as of `IdleSMs`."""
     return {}

@@ -39,7 +39,8 @@ class CachedCode:
         lost = 0.0
         if model.name in own:
             at, moved = own[model.name]
-            lost = lost_share(self._moved - moved) if self._other_code_since(at, program) else 0.0
+            lost = lost_share(self._moved - moved)
+            lost = lost if lost > 0.0 and self._other_code_since(at, program) else 0.0
         self._count += 1
         self._moved += model.blocks * model.dram_share_us / self._kept_us
         self._came[model.name] = self._count

@@ -80,9 +80,10 @@ class Device:
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
-        self._unready = unready
-        self._operations = operations
-        self._passes = passes
+        self._answers = (  # to what a policy asks, as `View` has them
+            *(self._residents, self._solo_rate, self._mix_rates, self._blocks_done, self._progress),
+            *(unready, operations, passes),
+        )
         self._border = border = Border(policy, gpu)
         ask(policy, policy.prepare, gpu, streams)
         self._shows_sms = border.shows_sms(ask(policy, policy.shows_sms))
@@ -172,7 +173,7 @@ class Device:
         When all of an instant has happened the policy decides, if it is to; then the SMs run up to the next event.
         """
         env = self._env
-        while until is None or not until.processed:
+        while until is None or until.callbacks is not None:  # not processed yet
             horizon = env.peek()
             if horizon > env.now:
                 if self._deciding:
@@ -286,7 +287,7 @@ class Device:
             self._after(max(0.0, at - self._env.now), lambda _: self._wake(at))
         if self._slots:
             granted = self._granted()
-            if self._rates.limits or list(granted.items()) != list(self._held.items()):
+            if self._rates.limits or granted != self._held or list(granted) != list(self._held):
                 self._hold(granted)
             self._place()
 
@@ -331,7 +332,9 @@ class Device:
         if not self._free_slots:  # as many kernels run as the GPU takes at once
             self._late.append(launch)
             return
-        model = launch.model = launch.model.starting(self._room(launch))
+        if launch.model.scattered is not None:
+            launch.model = launch.model.starting(self._room(launch))
+        model = launch.model
         if self._code is not None:
             lost = self._code.lost_by(model, self._program_of[launch.stream_index])
             launch.code_lost = 0.0 if launch.of_call else lost
@@ -343,7 +346,7 @@ class Device:
     def _room(self, launch: Launch) -> int:
         """Blocks of a launch that can start at once where it is alone on the SMs that it is granted, else 0."""
         grant = self._grants.get(launch.id)
-        if launch.model.scattered is None or grant is None:
+        if grant is None:
             return 0
         caps, _ = held_to(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
         held = [self._sms.residents_by_sm(slot) for slot in self._slots]
@@ -452,7 +455,7 @@ class Device:
 
     def _limit(self, grants: Mapping[int, Grant]) -> None:
         """Take over the shares and quotas that grants, by slot, are limited to."""
-        limits = {slot: held for slot, grant in grants.items() if (held := limits_of(grant)) != NO_LIMITS}
+        limits = {slot: held for slot, grant in grants.items() if (held := limits_of(grant)) is not NO_LIMITS}
         if limits != self._rates.limits:
             self._rates.limits = limits
             self._sms.set_slowdowns(partial(self._rates.slowdowns, self._sms) if limits else None)
@@ -465,20 +468,8 @@ class Device:
     # ---- what policies see ------------------------------------------------------------------------------------------
 
     def _view(self) -> View:
-        return View(
-            now_us=self._env.now,
-            gpu=self._gpu,
-            kernels=tuple([self._kernel_view(launch) for launch in self._launches.values()]),
-            streams=self._busy_streams(),
-            residents=self._residents,
-            solo_rate=self._solo_rate,
-            mix_rates=self._mix_rates,
-            blocks_done=self._blocks_done,
-            progress=self._progress,
-            unready=self._unready,
-            operations=self._operations,
-            passes=self._passes,
-        )
+        kernels = tuple([self._kernel_view(launch) for launch in self._launches.values()])
+        return View(self._env.now, self._gpu, kernels, self._busy_streams(), *self._answers)
 
     def _kernel_view(self, launch: Launch) -> KernelView:
         model, slot, view = launch.model, launch.slot, launch.view

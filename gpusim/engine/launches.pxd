@@ -9,7 +9,7 @@ cdef double jitter_factor(long long seed, long long block, double jitter)
 cdef class Launches:
     cdef long long sms, slots, width, active_count
     cdef bint placed_all
-    cdef list saved
+    cdef list saved, described
     cdef long long[::1] active, need, wanted_carveout, least_carveout, cluster, shared, late_last, seed, on_tensor_cores, tenant
     cdef long long[::1] together, cap, waiting, resident, unfinished, next_block, next_tile, all_tiles
     cdef long long[::1] row, length_count, sms_used
@@ -18,8 +18,10 @@ cdef class Launches:
     cdef double[::1] tile_work, jitter, ramps, issue_demand, dram_demand, l2_demand, own, wait, code_lost, dram_each, l2_each, first_start, dispatched_at, carried
     cdef double[::1] start_here, end_here
 
-    @cython.locals(blocks=cython.longlong, r=cython.longlong, i=cython.longlong, k=cython.longlong)
+    @cython.locals(blocks=cython.longlong, i=cython.longlong)
     cdef submit(self, long long slot, model, double code_lost=*)
+    @cython.locals(r=cython.longlong, i=cython.longlong, k=cython.longlong)
+    cdef describe(self, long long slot, model)
     @cython.locals(kept=cython.longlong, i=cython.longlong)
     cdef void retire(self, long long slot) noexcept
     @cython.locals(block=cython.longlong)

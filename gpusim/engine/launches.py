@@ -46,6 +46,7 @@ class Launches:
         self.active_count = 0
         self.placed_all = False  # some launch has placed its last block since somebody looked
         # what their kernels are
+        self.described: list[KernelModel | None] = [None] * slots  # the kernel that these tables are of
         self.need = zeros(slots * RESOURCES)
         self.wanted_carveout = zeros(slots)
         self.least_carveout = zeros(slots)
@@ -98,28 +99,48 @@ class Launches:
 
     def submit(self, slot: int, model: KernelModel, code_lost: float = 0.0) -> None:
         """Make a launch known under a slot: its blocks wait until its caps and place in line let them in."""
-        blocks = model.blocks
+        if self.described[slot] is not model:
+            self.described[slot] = model
+            self.describe(slot, model)
         if self.unfinished[slot] == 0:
             self.active[self.active_count] = slot
             self.active_count += 1
+        blocks = model.blocks
+        self.waiting[slot] = blocks
+        self.unfinished[slot] = blocks
+        self.resident[slot] = 0
+        self.sms_used[slot] = 0
+        self.together[slot] = self.cluster[slot]
+        self.next_block[slot] = 0
+        self.next_tile[slot] = blocks
+        self.gated[slot] = 0
+        self.code_lost[slot] = code_lost
+        self.first_start[slot] = -1.0
+        self.dispatched_at[slot] = -1.0
+        self.carried[slot] = 0.0
+        self.evicted[slot] = 0
+        self.saved[slot] = []
+        self.tenant[slot] = -1
+        for i in range(slot * self.sms, (slot + 1) * self.sms):
+            self.cap[i] = 0
+            self.here[i] = 0
+            self.ran[i] = 0
+            self.tiles_ran[i] = 0
+            self.start_here[i] = -1.0
+            self.end_here[i] = -1.0
+
+    def describe(self, slot: int, model: KernelModel) -> None:
+        """Fill the tables of what a slot's kernel is."""
         need = model.need
         for r in range(RESOURCES):
             self.need[slot * RESOURCES + r] = need[r]
         self.wanted_carveout[slot] = model.carveout_bytes
         self.least_carveout[slot] = model.least_carveout_bytes
-        self.waiting[slot] = blocks
-        self.unfinished[slot] = blocks
-        self.resident[slot] = 0
-        self.sms_used[slot] = 0
         self.cluster[slot] = model.cluster_blocks
-        self.together[slot] = model.cluster_blocks
         self.all_tiles[slot] = model.tiles
-        self.shared[slot] = 1 if model.tiles > blocks else 0
+        self.shared[slot] = 1 if model.tiles > model.blocks else 0
         self.late_last[slot] = 1 if model.late_last else 0
-        self.tile_work[slot] = blocks / model.tiles
-        self.next_block[slot] = 0
-        self.next_tile[slot] = blocks
-        self.gated[slot] = 0
+        self.tile_work[slot] = model.blocks / model.tiles
         self.start_us[slot] = model.start_us
         self.sm_start_us[slot] = model.sm_start_us
         self.row[slot] = model.row
@@ -146,20 +167,6 @@ class Launches:
         wait = model.wait
         for i in range(WAIT):
             self.wait[slot * WAIT + i] = wait[i]
-        self.code_lost[slot] = code_lost
-        self.first_start[slot] = -1.0
-        self.dispatched_at[slot] = -1.0
-        self.carried[slot] = 0.0
-        self.evicted[slot] = 0
-        self.saved[slot] = []
-        self.tenant[slot] = -1
-        for i in range(slot * self.sms, (slot + 1) * self.sms):
-            self.cap[i] = 0
-            self.here[i] = 0
-            self.ran[i] = 0
-            self.tiles_ran[i] = 0
-            self.start_here[i] = -1.0
-            self.end_here[i] = -1.0
 
     def retire(self, slot: int) -> None:
         """Take a slot whose launch has ended out of those that are active."""

@@ -36,44 +36,23 @@ def members(path: Path) -> Iterator[tuple[str, Any]]:
     if opening == "[":
         yield from _events(window)
     elif opening == "{":
-        yield from _object(window)
+        for _ in window.items("{", "}"):
+            name = window.value()
+            window.take(":")
+            if name == EVENTS and window.peek() == "[":
+                yield from _events(window)
+            else:
+                yield str(name), window.value()
     else:
         raise InputError(path, "", "is empty" if not opening else "is not JSON", "a trace in JSON")
     if window.peek():
         raise InputError(path, window.place(), "goes on after the end of the JSON", "one trace")
 
 
-def _object(window: _Window) -> Iterator[tuple[str, Any]]:
-    window.take("{")
-    if window.peek() == "}":
-        window.take("}")
-        return
-    while True:
-        name = window.value()
-        window.take(":")
-        if name == EVENTS and window.peek() == "[":
-            yield from _events(window)
-        else:
-            yield str(name), window.value()
-        if window.peek() == ",":
-            window.take(",")  # some writers leave one behind the last member
-            if window.peek() != "}":
-                continue
-        window.take("}")
-        return
-
-
 def _events(window: _Window) -> Iterator[tuple[str, Any]]:
-    window.take("[")
-    more = window.peek() != "]"
-    while more:
+    for _ in window.items("[", "]"):
         yield EVENTS, window.value()
         window.count += 1
-        more = window.peek() == ","
-        if more:
-            window.take(",")
-            more = window.peek() != "]"  # some writers leave a comma behind the last event
-    window.take("]")
 
 
 class _Window:
@@ -111,6 +90,18 @@ class _Window:
         if found != character:
             raise InputError(self.path, self.place(), f"has {found!r}", f"{character!r}, as JSON has it there")
         self._at += 1
+
+    def items(self, opening: str, closing: str) -> Iterator[None]:
+        """Yield before each item of a list or an object. Some writers leave a comma behind the last one."""
+        self.take(opening)
+        more = self.peek() != closing
+        while more:
+            yield
+            more = self.peek() == ","
+            if more:
+                self.take(",")
+                more = self.peek() != closing
+        self.take(closing)
 
     def value(self) -> Any:
         if not self.peek():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.io import Order
 from gpusim.io.order import dependencies, stream_order
@@ -34,13 +35,13 @@ def as_trace(
     name: str,
     gpu: GPU,
     notes: Sequence[str],
-    order: Order = "inferred",
-    stands_for: str | None = None,
+    order: Order,
+    stands_for: str | None,
 ) -> Trace:
     """The trace of a timeline of one GPU, its activities in the order in which they started.
 
     Args:
-        timeline: as `Timeline.on` gives it.
+        timeline: as `Timeline.on` gives it, with a kernel at least.
         path: the profile, for errors.
         name: of the trace.
         gpu: that the profile was recorded on.
@@ -50,8 +51,6 @@ def as_trace(
         stands_for: the product that the profile names, where ``gpu`` is another.
     """
     activities = timeline.activities
-    if not any(isinstance(a.work, KernelRun) for a in activities):
-        raise InputError(path, "", "holds no kernels", "a profile of a program that ran kernels on the GPU")
     if len(activities) > MOST_OPERATIONS:
         raise InputError(path, "", f"holds {len(activities)} operations", f"at most {MOST_OPERATIONS}")
     remarks = [*notes, *timeline.remarks]
@@ -155,14 +154,15 @@ def _plain(text: str) -> str:
 def _stream_names(keys: Iterable[StreamKey]) -> dict[StreamKey, str]:
     """One name per stream: `stream7`, with the process, context and green context before it where they differ."""
     keys = list(keys)
-    parts = {part: len({getattr(key, part) for key in keys}) > 1 for part in ("process", "context", "green_context")}
+    titles = {"process": "process", "context": "context", "green_context": "green"}
+    apart = [part for part in titles if len({getattr(key, part) for key in keys}) > 1]
     names: dict[StreamKey, str] = {}
     taken: set[str] = set()
     for key in keys:
         before = [
-            f"{title}{_NOT_IN_STREAMS.sub('_', getattr(key, part))}"
-            for part, title in (("process", "process"), ("context", "context"), ("green_context", "green"))
-            if parts[part] and getattr(key, part) not in ("", "0")
+            f"{titles[part]}{_NOT_IN_STREAMS.sub('_', getattr(key, part))}"
+            for part in apart
+            if getattr(key, part) not in ("", "0")
         ]
         name = "/".join([*before, f"stream{_NOT_IN_STREAMS.sub('_', key.number)}"])[:180]
         unique, n = name, 1
@@ -178,14 +178,13 @@ def _programs(names: Mapping[StreamKey, str], name: str) -> tuple[Program, ...]:
     """A program for each process, which needs to be said only where there are several streams."""
     if len(names) == 1:
         return ()
-    processes: dict[str, list[str]] = {}
-    for key, stream in names.items():
-        processes.setdefault(key.process, []).append(stream)
-    titles = (
-        [program_name(name)] if len(processes) == 1 else [f"process{_NOT_IN_STREAMS.sub('_', p)}" for p in processes]
-    )
+    processes = grouped(names, lambda key: key.process)
     return tuple(
-        Program(name=title, streams=tuple(streams)) for title, streams in zip(titles, processes.values(), strict=True)
+        Program(
+            name=program_name(name) if len(processes) == 1 else f"process{_NOT_IN_STREAMS.sub('_', process)}",
+            streams=tuple(names[key] for key in keys),
+        )
+        for process, keys in processes.items()
     )
 
 

@@ -59,13 +59,10 @@ class _Reader:
         self.spans: list[Span] = []  # of operators
         self.externals: dict[int, int] = {}  # number of the activity: External id
         self.unusable = 0
-        self.syncs_told = False
-        self.unknown_waits = 0  # told without the stream that is waited for
         self.calls_to_wait = 0  # cudaStreamWaitEvent
         self.hip = 0
         self.streams: dict[tuple[int, str], StreamKey] = {}  # that worked, by GPU and number
-        self.waits: list[tuple[int, int, int, int, int]] = []  # GPU, waiting stream, order, source, order of the record
-        self.syncs: list[tuple[int, int, int, int]] = []  # GPU, stream, order, order of the record
+        self.syncs: list[dict[str, Any]] = []  # arguments of waits, as newer versions record them
         self.names: dict[str, str] = {}  # printable, by the name given
 
     def properties(self, value: Any) -> None:
@@ -100,7 +97,7 @@ class _Reader:
             if start is not None and duration is not None:
                 self.found.ranges.append(Range(one_line(str(event.get("name", ""))), start, start + duration))
         elif category == "cuda_sync":
-            self._sync(args)
+            self.syncs.append(args)
 
     def _span(self, event: dict[str, Any], external: int | None) -> None:
         start, duration = finite(event.get("ts")), finite(event.get("dur"))
@@ -158,25 +155,26 @@ class _Reader:
             if "Synchronize" in name:
                 self.found.threads["", order] = thread
 
-    def _sync(self, args: dict[str, Any]) -> None:
-        """Wait as newer versions record it: the waiting stream and the stream waited for.
-
-        A sync may come before the first work of its stream, so streams are looked up at the end.
-        """
-        self.syncs_told = True
-        kind, order, device = args.get("cuda_sync_kind"), whole(args.get("correlation")), whole(args.get("device"))
-        if order is None or device is None:
-            return
-        waiting, source = whole(args.get("stream")), whole(args.get("wait_on_stream"))
-        if kind == "Stream Wait Event":
-            if waiting is None or source is None or source in _UNKNOWN:
-                self.unknown_waits += 1
-                return
-            self.waits.append((device, waiting, order, source, _recorded(args, order)))
-        elif kind == "Stream Sync" and waiting is not None and waiting not in _UNKNOWN:
-            self.syncs.append((device, waiting, order, order))
-        elif kind == "Event Sync" and source is not None and source not in _UNKNOWN:
-            self.syncs.append((device, source, order, _recorded(args, order)))
+    def _waits(self) -> None:
+        """Waits as newer versions record them, at the end: a sync may come before the first work of its stream."""
+        found, unknown = self.found, 0
+        for args in self.syncs:
+            kind, order, device = args.get("cuda_sync_kind"), whole(args.get("correlation")), whole(args.get("device"))
+            if order is None or device is None:
+                continue
+            waiting, source = whole(args.get("stream")), whole(args.get("wait_on_stream"))
+            thread = found.threads.get(("", order), "")
+            if kind == "Stream Wait Event":
+                if waiting is None or source is None or source in _UNKNOWN:
+                    unknown += 1
+                    continue
+                keys = self._key(device, waiting), self._key(device, source)
+                found.waits.append(Wait(keys[0], order, keys[1], _recorded(args, order)))
+            elif kind == "Stream Sync" and waiting is not None and waiting not in _UNKNOWN:
+                found.syncs.append(HostSync(thread, order, self._key(device, waiting), order))
+            elif kind == "Event Sync" and source is not None and source not in _UNKNOWN:
+                found.syncs.append(HostSync(thread, order, self._key(device, source), _recorded(args, order)))
+        found.tells_waits = bool(self.syncs) and (bool(found.waits) or not unknown)
 
     def _key(self, device: int, number: int) -> StreamKey:
         return self.streams.get((device, str(number)), StreamKey(str(number)))
@@ -189,9 +187,8 @@ class _Reader:
             unusable = f" ({self.unusable} GPU events {_UNUSABLE})" if self.unusable else ""
             problem = f"holds no kernels{unusable}"
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
-        found.tells_waits = self.syncs_told and (bool(self.waits) or not self.unknown_waits)
+        self._waits()
         self._name_operations()
-        self._find_streams_and_threads()
         if self.unusable:
             found.remarks.append(f"{self.unusable} GPU events {_UNUSABLE} are left out.")
         if self.calls_to_wait and not found.tells_waits:
@@ -223,18 +220,6 @@ class _Reader:
         for external, (_, n, run) in longest.items():
             work = work_of(self.operators[external])
             activities[n] = replace(activities[n], work=replace(run, work=work))
-
-    def _find_streams_and_threads(self) -> None:
-        """Complete the waits: their streams as work names them, and the thread of a wait is that of its call."""
-        found = self.found
-        found.waits += [
-            Wait(self._key(device, waiting), order, self._key(device, source), recorded)
-            for device, waiting, order, source, recorded in self.waits
-        ]
-        found.syncs += [
-            HostSync(found.threads.get(("", order), ""), order, self._key(device, stream), recorded)
-            for device, stream, order, recorded in self.syncs
-        ]
 
 
 def _meets(args: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,6 @@ def read(path: Path) -> Timeline:
             return _Export(path, file).timeline()
         except InputError:
             raise
-        except (sqlite3.Error, OverflowError) as error:
-            raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
         except ValueError as error:
             raise InputError(path, "", str(error), _AN_EXPORT) from None
 
@@ -116,22 +114,18 @@ def gpu_rows(path: Path) -> list[dict[str, Any]]:
             return [dict(zip([column[0] for column in found.description], row, strict=True)) for row in found]
         except sqlite3.OperationalError:
             return []
-        except sqlite3.Error as error:
-            raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
 
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
     with source.unpacked(path) as plain:
+        address = f"{plain.resolve().as_uri()}?mode=ro&immutable=1"
         try:
-            connection = sqlite3.connect(f"{plain.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        except sqlite3.Error as error:
+            with closing(sqlite3.connect(address, uri=True)) as connection:
+                connection.text_factory = lambda data: data.decode("utf-8", "replace")
+                yield connection
+        except (sqlite3.Error, OverflowError) as error:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
-        try:
-            connection.text_factory = lambda data: data.decode("utf-8", "replace")
-            yield connection
-        finally:
-            connection.close()
 
 
 class _Export:
@@ -142,16 +136,15 @@ class _Export:
         self.backwards = 0  # activities that end before they start
         self.tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         by_nvprof = CONCURRENT_KERNELS in self.tables
-        self.kernels = CONCURRENT_KERNELS if by_nvprof and self._count(CONCURRENT_KERNELS) else KERNELS
+        self.kernels = CONCURRENT_KERNELS if self._count(CONCURRENT_KERNELS) else KERNELS
         self.memory = _NVPROF_MEMORY if by_nvprof else _HOST_MEMORY
         self.strings: dict[Any, Any] = {}
         for table, number in (("StringIds", "id"), (NVPROF_STRINGS, "_id_")):
-            if table in self.tables:
-                self.strings |= dict(self._rows(table, (number, "value")))
+            self.strings |= dict(self._rows(table, (number, "value")))
         self.visible = self._visible_gpus()
 
     def timeline(self) -> Timeline:
-        if self.kernels not in self.tables or not self._count(self.kernels):
+        if not self._count(self.kernels):
             raise self._no_kernels()
         self._kernels()
         self._copies()
@@ -164,7 +157,7 @@ class _Export:
         self._threads()
         self._ranges()
         self._syncs()
-        if GRAPHS in self.tables and (count := self._count(GRAPHS)):
+        if count := self._count(GRAPHS):
             self.found.remarks.append(
                 f"{count} launches of CUDA graphs were recorded whole and are left out "
                 "(nsys profile --cuda-graph-trace=node records their kernels)."
@@ -176,14 +169,16 @@ class _Export:
             return InputError(self.path, "", "holds whole CUDA graphs", "nsys profile --cuda-graph-trace=node")
         if any(name.startswith("rocpd") for name in self.tables):
             return source.of_amd(self.path)
-        if CALLS in self.tables and (calls := self._count(CALLS)):
+        if calls := self._count(CALLS):
             problem = f"holds {calls} CUDA calls and no kernels: the GPU's side was not recorded"
             return InputError(self.path, "", problem, _A_GPU_SIDE)
         problem = "holds no kernels" if KERNELS in self.tables else f"has no table {KERNELS}"
         return InputError(self.path, "", problem, _AN_EXPORT)
 
     def _rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """The columns of a table; NULL for those that this version of nsys does not write."""
+        """The columns of a table; NULL for those that this version of nsys does not write, nothing of no table."""
+        if table not in self.tables:
+            return iter(())
         there = {row[1] for row in self.database.execute(f'PRAGMA table_info("{table}")')}
         missing = [column for column in needed if column not in there]
         if missing:
@@ -192,6 +187,9 @@ class _Export:
         return self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY rowid')
 
     def _count(self, table: str) -> int:
+        """How many rows a table has; 0 where it is not there."""
+        if table not in self.tables:
+            return 0
         return int(self.database.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()[0])
 
     def _kernels(self) -> None:
@@ -227,8 +225,6 @@ class _Export:
         common = ("start", "end", "deviceId", "streamId", "contextId", "greenContextId", "globalPid", "correlationId")
         migrations = 0
         for table, extra in ((COPIES, ("bytes", "copyKind", "srcKind", "dstKind")), (MEMSETS, ("bytes",))):
-            if table not in self.tables:
-                continue
             for row in self._rows(table, (*common, *extra), common[:4]):
                 start, end, device, stream, context, green, process, order, size, *kind = row
                 if kind and kind[0] in _MIGRATIONS:
@@ -256,8 +252,6 @@ class _Export:
 
     def _visible_gpus(self) -> dict[tuple[int, int], int]:
         """Index of a GPU by process and that process's own number for it: CUDA_VISIBLE_DEVICES makes them differ."""
-        if VISIBLE_GPUS not in self.tables:
-            return {}
         rows = self._rows(VISIBLE_GPUS, ("pid", "cudaId", "gpuId"))
         return {
             (_whole(pid), _whole(number)): _whole(gpu) for pid, number, gpu in rows if None not in (pid, number, gpu)
@@ -269,7 +263,7 @@ class _Export:
             (GPUS, ("id", "name", "smCount", "totalMemory", "computeMajor", "computeMinor")),
             (NVPROF_GPUS, ("id", "name", "numMultiprocessors", "globalMemorySize", "", "")),
         ):
-            for index, name, sms, memory, major, minor in self._rows(table, columns) if table in self.tables else ():
+            for index, name, sms, memory, major, minor in self._rows(table, columns):
                 if index is not None:
                     self.found.products[_whole(index)] = Product(
                         None if name is None else str(self.strings.get(name, name)),
@@ -279,10 +273,8 @@ class _Export:
                     )
 
     def _threads(self) -> None:
-        if CALLS not in self.tables:
-            return
         wanted = {(a.stream.process, a.order) for a in self.found.activities}
-        for process, order in self._rows(SYNCS, ("globalPid", "correlationId")) if SYNCS in self.tables else ():
+        for process, order in self._rows(SYNCS, ("globalPid", "correlationId")):
             wanted.add((_text(process), order))
         for thread, order, start in self._rows(CALLS, ("globalTid", "correlationId", "start")):
             process = "" if thread is None else str(_whole(thread) & ~0xFFFFFF)  # the thread is in the lowest 24 bits
@@ -293,8 +285,6 @@ class _Export:
 
     def _ranges(self) -> None:
         """Ranges of NVTX that have an end; launches are named after the innermost one on their thread."""
-        if NVTX not in self.tables:
-            return
         spans: list[Span] = []
         for start, end, text, number, thread in self._rows(NVTX, ("start", "end", "text", "textId", "globalTid")):
             name = text if text is not None else self.strings.get(number)
@@ -312,9 +302,8 @@ class _Export:
         if SYNCS not in self.tables:
             return
         records = self._records()
-        waits = 0
         keys = {(a.stream.process, a.stream.context, a.stream.number): a.stream for a in self.found.activities}
-        unknown = 0
+        waits = unknown = 0
         columns = ("streamId", "contextId", "globalPid", "correlationId", "syncType", "eventSyncId")
         for stream, context, process, order, kind, event in self._rows(SYNCS, columns):
             if order is None:
@@ -344,8 +333,6 @@ class _Export:
 
     def _records(self) -> dict[tuple[str, Any], tuple[str, str, int]]:
         """Context, stream and order of each record of an event, by process and its synchronization id."""
-        if EVENTS not in self.tables:
-            return {}
         columns = ("globalPid", "eventSyncId", "contextId", "streamId", "correlationId")
         return {
             (_text(process), event): (_text(context), str(stream), _whole(order))

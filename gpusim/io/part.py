@@ -50,6 +50,7 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
     if not isinstance(part, Part):
         raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")
     chosen, said = list(timeline.activities), []
+    first_us = min((activity.start_us for activity in timeline.activities), default=0.0)
     if part.step is not None:
         named = [one for one in timeline.ranges if (found := STEP.fullmatch(one.name)) and int(found[1]) == part.step]
         if not named:
@@ -61,7 +62,6 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
         chosen = _during(timeline, chosen, one)
         said.append(which)
     if part.from_us is not None or part.to_us is not None:
-        first_us = min((activity.start_us for activity in timeline.activities), default=0.0)
         begin, end = part.from_us or 0.0, inf if part.to_us is None else part.to_us
         if end <= begin:
             raise InputError(path, "--to", f"is {end:g} us", f"more than --from, {begin:g} us")
@@ -69,8 +69,7 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
         until = "on" if end == inf else f"to {end:.12g} us"
         said.append(f"what began from {begin:.12g} us {until}")
     if not chosen:
-        last_us = max((one.end_us for one in timeline.activities), default=0.0)
-        whole_us = last_us - min((one.start_us for one in timeline.activities), default=0.0)
+        whole_us = max((one.end_us for one in timeline.activities), default=0.0) - first_us
         expected = f"a part in which the GPU worked; the profile is {whole_us:.0f} us long"
         raise InputError(path, "", f"no GPU activity belongs to {' and '.join(said)}", expected)
     left = len(timeline.activities) - len(chosen)

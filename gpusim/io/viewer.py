@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappush, heapreplace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -188,8 +188,10 @@ def _on_sms(result: Replayed) -> Iterator[Track]:
 
     Slices of all SMs at once would take gigabytes. What they are made of is therefore kept in columns.
     """
-    begins = _slices_before(result)
-    count = begins[-1]
+    counts = np.zeros(result.usage.sms, np.int64)
+    for _, (sms, *_) in result.placements.launches:
+        counts[sms] += 1
+    *begins, count = accumulate(counts.tolist(), initial=0)  # how many slices there are on the SMs before each
     starts, ends = np.empty(count, np.int64), np.empty(count, np.int64)
     numbers = np.empty(count, np.int32)  # of labels
     labels: list[Label] = []
@@ -205,7 +207,7 @@ def _on_sms(result: Replayed) -> Iterator[Track]:
         starts[places], ends[places] = _all_ns(starts_us), _all_ns(ends_us)
         numbers[places] = [number[here] for here in blocks]
         free[sms] += 1
-    for sm, (begin, end) in enumerate(pairwise(begins)):
+    for sm, (begin, end) in enumerate(zip(begins, free.tolist(), strict=True)):
         in_time = begin + np.lexsort((ends[begin:end], starts[begin:end]))
         lanes = np.array(list(_lanes(zip(starts[in_time].tolist(), ends[in_time].tolist(), strict=True))), np.int64)
         for lane in range(1 + lanes.max(initial=0)):
@@ -215,14 +217,6 @@ def _on_sms(result: Replayed) -> Iterator[Track]:
             yield Track(
                 _lane_name(f"SM {sm}", lane), (Slice(start, stop, labels[number]) for start, stop, number in rows)
             )
-
-
-def _slices_before(result: Replayed) -> list[int]:
-    """For each SM the number of slices on those before it; the last number is that of all slices."""
-    counts = np.zeros(result.usage.sms, np.int64)
-    for _, (sms, *_) in result.placements.launches:
-        counts[sms] += 1
-    return list(accumulate(counts.tolist(), initial=0))
 
 
 def _lanes(spans: Iterable[tuple[int, int]]) -> Iterator[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpusim.common.errors import InputError, closest, quote, the_first
+from gpusim.common.errors import InputError, closest, expected_one_of, quote, the_first
 from gpusim.common.progress import tracked
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
@@ -82,8 +82,7 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Curve:
     if operation is None and len(ids) != 1:
         raise InputError(None, "--operation", "missing", f"one of {the_first(ids, MOST_NAMED)}")
     if operation is not None and operation not in ids:
-        near = closest(operation, ids)
-        expected = f"one of {the_first(ids, MOST_NAMED)}" + (f"; did you mean {near}?" if near else "")
+        expected = expected_one_of(ids, operation, most=MOST_NAMED)
         raise InputError(None, "--operation", f"is {quote(operation)}", expected)
     alone = select(trace, operations=[operation or ids[0]])
     (stream,) = (stream for stream in alone.streams if stream.operations)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -148,13 +149,11 @@ def points(folder: Path) -> list[Point]:
 def matrix_points(matrix: Matrix) -> Iterator[Point]:
     """Every kernel of every pair of a recording."""
     kernels, session = Kernels(matrix.gpu, matrix.gpu), Session(matrix.gpu, matrix.gpu)
-    alone: dict[tuple[str, int], float] = {}
 
+    @cache
     def alone_us(kernel: str, sms: int) -> float:
-        if (kernel, sms) not in alone:
-            model = kernels.model(matrix.launch(kernel), kernel)
-            alone[kernel, sms] = confined_us(model, sms, matrix.gpu) - model.latency_us
-        return alone[kernel, sms]
+        model = kernels.model(matrix.launch(kernel), kernel)
+        return confined_us(model, sms, matrix.gpu) - model.latency_us
 
     for (first, second, placement), run in tracked(matrix.pairs.items(), len(matrix.pairs), matrix.gpu.name):
         parts = ("all", "all") if placement == SAME else ("first", "second")

@@ -65,12 +65,15 @@ def progress(uses: Sequence[Use]) -> list[float]:
     `gpusim.choose.mixes_array` does the same for arrays of mixes, and a test holds it to this.
     """
     shares = [1.0] * len(uses)
-    for _ in range(ROUNDS if len(uses) > 1 else 0):
+    if len(uses) < 2:
+        return shares
+    meets = [_meeting(i, uses) for i in range(len(uses))]
+    for _ in range(ROUNDS):
         for i in reversed(range(len(uses))):
-            shares[i] = 1.0 / (1.0 + _stretch(i, uses, shares))
+            shares[i] = 1.0 / (1.0 + _stretch(i, uses, shares, meets[i]))
         waits = [_path_wait(i, uses, shares) for i in range(len(uses))]
         shares = [1.0 / (1.0 / share + wait) for share, wait in zip(shares, waits, strict=True)]
-    over = max(1.0, *_totals(uses, shares)) if len(uses) > 1 else 1.0
+    over = max(1.0, *_totals(uses, shares))
     return [share / over for share in shares]
 
 
@@ -79,10 +82,9 @@ def _totals(uses: Sequence[Use], shares: Sequence[float]) -> list[float]:
     return [fsum([use * share for use, share in zip(column, shares, strict=True)]) for column in columns]
 
 
-def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
-    """Relative increase of a kernel's instruction time because others occupy the schedulers."""
+def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float], meet: float) -> float:
+    """Relative increase of a kernel's instruction time because others occupy the schedulers; ``meet``: `_meeting`."""
     mine = uses[i]
-    meet = _meeting(i, uses)
     others = [(use, share * meet, j < i) for j, (use, share) in enumerate(zip(uses, shares, strict=True)) if j != i]
     older = [(use, share) for use, share, is_older in others if is_older]
     younger = [(use, share) for use, share, is_older in others if not is_older]
@@ -90,7 +92,7 @@ def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
     in_bursts = fsum([use.issue * share * use.together for use, share in older])
     waits = mine.issue + (in_bursts / taken if taken > 0.0 else 0.0) * (1.0 - mine.issue)
     stretch = _beside(waits, taken)
-    for r, pipe in enumerate(mine.pipes):
+    for r, pipe in enumerate(mine.pipes if older else ()):
         stretch = max(stretch, _beside(pipe, fsum([use.pipes[r] * share for use, share in older])))
     stretch += fsum([use.issue * share * use.together for use, share in younger])
     if mine.cycles > 0.0:

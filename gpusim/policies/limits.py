@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from math import ceil
 from typing import ClassVar
 
@@ -31,17 +32,12 @@ from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_se
 
 @dataclass
 class Parts(Divides):
-    """Parts of the GPU that are fixed before the replay, one for each stream; streams beyond them wait for a free one.
+    """Parts of the GPU fixed before the replay, one for each stream; streams beyond them wait for a free one."""
 
-    Class attributes:
-        holds_internal: whether kernels on streams that a library opened itself are held to the part, too.
-        one_process: whether all streams are of one process, so that their priorities count.
-        shown: whether a program that queries the SMs of the GPU is told those of its part.
-    """
-
+    # whether kernels on streams that a library opened itself are held to the part, too
     holds_internal: ClassVar[bool] = True
-    one_process: ClassVar[bool] = False
-    shown: ClassVar[bool] = True
+    one_process: ClassVar[bool] = False  # whether all streams are of one process, so that their priorities count
+    shown: ClassVar[bool] = True  # whether a program that queries the SMs of the GPU is told those of its part
     _parts: list[frozenset[int]] = field(default_factory=list, init=False, repr=False)
     _sm_count: int = field(default=0, init=False, repr=False)
     _streams: list[str] = field(default_factory=list, init=False, repr=False)
@@ -195,19 +191,12 @@ class Mps(Parts):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A MIG profile.
+    """A MIG profile."""
 
-    Attributes:
-        sms: of an instance.
-        eighths: its memory slices, eighths of L2 and DRAM.
-        starts: slices at which an instance may start.
-        id: of ``nvidia-smi mig -cgi``.
-    """
-
-    sms: int
-    eighths: int
-    starts: tuple[int, ...]
-    id: int
+    sms: int  # of an instance
+    eighths: int  # its memory slices, eighths of L2 and DRAM
+    starts: tuple[int, ...]  # slices at which an instance may start
+    id: int  # of ``nvidia-smi mig -cgi``
 
 
 def _sevenths(one: int, two: int, three: int, four: int, seven: int) -> dict[str, Profile]:
@@ -345,5 +334,4 @@ class TpcMask(Parts):
 
 def in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
     """Parts of so many numbers, one after the other from 0."""
-    starts = [sum(counts[:i]) for i in range(len(counts))]
-    return [frozenset(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]
+    return [frozenset(range(end - count, end)) for end, count in zip(accumulate(counts), counts, strict=True)]

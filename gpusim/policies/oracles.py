@@ -43,11 +43,7 @@ class _Space:
         return self.moves is None
 
     def search(self, score: Callable[[Sequence[Counts]], Sequence[float]]) -> None:
-        """Score divisions until all are done, nothing gets better or the limit is reached.
-
-        Args:
-            score: scores some divisions; where the limit is reached, only the first of them.
-        """
+        """Score divisions until all are done, nothing gets better or ``score`` leaves some out, at its limit."""
         found = score(self.starts)
         if self.moves is None or not found or len(found) < len(self.starts):
             return
@@ -71,12 +67,9 @@ def _first_least(every: Sequence[Counts], scores: Sequence[float]) -> tuple[Coun
 
 @dataclass
 class Oracle(Policy):
-    """A search over divisions of one kind. It is no rule: a replay cannot run it, a search by replays can.
+    """A search over divisions of one kind. It is no rule: a replay cannot run it, a search by replays can."""
 
-    Class attributes:
-        named: policies of this kind that are static too; the search tries them as well, so that none beats it.
-    """
-
+    # policies of this kind that are static too; the search tries them as well, so that none beats it
     named: ClassVar[tuple[str, ...]] = ()
     objective: str = parameter(
         "makespan", "makespan (shortest, streams run once) or stp (largest, streams restart)", one_of=OBJECTIVES

@@ -101,9 +101,7 @@ class SMK(Policy):
             if count > 0
         ]
         self._without_room += len(grants) < len(kernels)
-        if self.mitigation != "none":
-            self._uncounted.ask(kernels)
-        grants = mitigated(view, grants, self.mitigation)
+        grants = mitigated(view, grants, self.mitigation, self._uncounted)
         if self.preempt == "drain":
             return Partition(tuple(grants))
         coming = [kernel.ready_us + kernel.latency_us for kernel in kernels]

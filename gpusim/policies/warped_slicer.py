@@ -199,9 +199,7 @@ class WarpedSlicer(Policy):
         if counts is None:
             return self._split.evenly(view)
         grants = [Grant(k.id, count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True)]
-        if self.mitigation != "none":
-            self._mitigated.ask(view.kernels)
-        return Partition(tuple(mitigated(view, grants, self.mitigation)))
+        return Partition(tuple(mitigated(view, grants, self.mitigation, self._mitigated)))
 
     def _slice(self, view: View, curves: Sequence[Curve]) -> list[int] | None:
         """Blocks of each kernel on an SM; None: split the SMs instead."""

@@ -99,6 +99,10 @@ class Comparison:
         makespan = f"best={best.policy!r}, makespan_us={best.makespan_us:.1f}"
         return f"Comparison(trace={self.trace.name!r}, gpu={self.gpu.name!r}, {makespan})"
 
+    def __getitem__(self, policy: str) -> Entry:
+        """The entry of a policy."""
+        return {entry.result.policy: entry for entry in self.entries}[policy]
+
     @cached_property
     def table(self) -> pd.DataFrame:
         """One row for each policy, best first.

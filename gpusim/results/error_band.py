@@ -25,7 +25,6 @@ from gpusim.trace.format import Trace
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch
 
 VALIDATED = Path(__file__).with_name("validated.json")
-COMMAND = "python experiments/h200_validation/run.py --bands"
 SOURCES = (  # that a prediction and its score come from
     "gpusim.calibrate",
     "gpusim.engine",
@@ -273,8 +272,7 @@ def experiment_of(result: Result) -> tuple[str, str]:
     if mixed < 2:
         return "green", ""
     if "blocks" not in limits:
-        program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
-        shared = streams_on_an_sm(result, program_of) < 2
+        shared = streams_on_an_sm(result, result.program_of) < 2
         return "", "several streams of a program on the same SMs" if shared else "SM sets that overlap"
     return ("quota", "") if mixed == 2 else ("", f"{mixed} streams mixed on an SM")
 

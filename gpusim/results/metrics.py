@@ -102,31 +102,33 @@ def utilisation(result: Replayed) -> dict[str, float | None]:
     return {use: None if use in unknown else total * scale for use, total in totals}
 
 
+def requests_us(result: Replayed) -> dict[str, list[tuple[float, float]]]:
+    """Release and end of every request of each program, in their order.
+
+    A request of a loop is released when the one before it ends; it has ended when all streams of the program have ended
+    it.
+    """
+    found: dict[str, dict[int, tuple[float, float]]] = {run.program: {} for run in result.program_runs}
+    for run in result.request_runs:
+        of = found[result.program_of[run.stream]]
+        release_us, end_us = of.get(run.request, (run.release_us, run.end_us))
+        of[run.request] = min(release_us, run.release_us), max(end_us, run.end_us)
+    return {program: [of[request] for request in sorted(of)] for program, of in found.items()}
+
+
 def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float]]:
     """Time from release to end of every request, ascending, for each program with arrivals.
 
-    A program counts as one with arrivals when it has several requests, or one that is released after 0. A request of a
-    loop is released when the one before it ends; it has ended when all streams of the program have ended it. Programs
-    that restart have no arrivals. ``warm_up`` is the share of each program's requests, the first, that are left out:
-    they met an empty GPU.
+    A program counts as one with arrivals when it has several requests, or one that is released after 0. Programs that
+    restart have no arrivals. ``warm_up`` is the share of each program's requests, the first, that are left out: they
+    met an empty GPU.
     """
     if result.passes is not None:
         return {}
-    program_of = {stream: run.program for run in result.program_runs for stream in run.streams}
-    released: dict[str, dict[int, float]] = {run.program: {} for run in result.program_runs}
-    ended: dict[str, dict[int, float]] = {run.program: {} for run in result.program_runs}
-    for run in result.request_runs:
-        program, request = program_of[run.stream], run.request
-        released[program][request] = min(run.release_us, released[program].get(request, run.release_us))
-        ended[program][request] = max(run.end_us, ended[program].get(request, run.end_us))
     return {
-        program: sorted(
-            ended[program][request] - release
-            for request, release in requests.items()
-            if request >= int(warm_up * len(requests))
-        )
-        for program, requests in released.items()
-        if len(requests) > 1 or any(requests.values())
+        program: sorted(end - release for release, end in requests[int(warm_up * len(requests)) :])
+        for program, requests in requests_us(result).items()
+        if len(requests) > 1 or any(release for release, _ in requests)
     }
 
 

@@ -98,7 +98,8 @@ def occupancy(result: Result) -> Figure:
     with new_figure(3.8) as figure:
         upper, lower = figure.subplots(2, 1)
         held = warps_held(result)
-        occupancy_over_time(result, held, upper)
+        _stack(result, held.mean(axis=1), _edges(result, held.shape[2]), upper)
+        _show_time(upper, _time_axis(result))
         occupancy_of_sms(result, held, lower)
         figure.supylabel("Warps held (%)", fontsize=style().points)
         titled(figure, _title(result))
@@ -220,15 +221,8 @@ def warps_held(result: Result) -> NDArray[np.float64]:
     return held
 
 
-def occupancy_over_time(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draw achieved occupancy over time: resident warps (`warps_held`), % of the maximum, mean of all SMs, stacked."""
-    edges = _edges(result, held.shape[2])
-    _stack(result, held.mean(axis=1), edges, axes)
-    _show_time(axes, _time_axis(result))
-
-
 def occupancy_of_sms(result: Result, held: NDArray[np.float64], axes: Axes) -> None:
-    """Draw the achieved occupancy of each SM, % over the makespan, streams stacked; see `occupancy_over_time`."""
+    """Draw the achieved occupancy of each SM: resident warps over the makespan, % of its most, streams stacked."""
     sms = held.shape[1]
     share = result.usage.bin_us / result.makespan_us if result.makespan_us > 0.0 else 0.0
     means = held.sum(axis=2) * share

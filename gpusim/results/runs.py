@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import fsum, prod
 from operator import itemgetter
@@ -266,37 +266,28 @@ class Replayed:
 
     Where programs restart, a replay ends when each of them has ended once; `kernel_runs`, `operation_runs` and
     `request_runs` are those that had ended by then.
-
-    Attributes:
-        makespan_us: when the last operation ended; where programs restart, when each had ended once.
-        notes: remarks on the replay, such as departures from the rule of the policy.
-        division: of an oracle, the division that it found, as a policy; else empty.
-        passes: where programs restart, how often each ran by then; None where they run once. An unfinished pass counts
-            by the share of its work that is done. The work of a kernel is its isolated time, done in proportion to its
-            blocks; running blocks count in part. Copies and host work count by their time.
-        serial_us: makespan of the same under serial; None where streams restart, or it is not known.
-        limits: names of `LIMITS` that the policy applied; none: the kernels shared as the hardware does.
-        residents: of each SM what it held from when, ending with nothing; None where that was not asked for.
-        program_runs: one for each program; where none are given every stream is one.
     """
 
     trace: str
     gpu: str
     policy: str
-    makespan_us: float
+    makespan_us: float  # when the last operation ended; where programs restart, when each had ended once
     kernel_runs: tuple[KernelRun, ...]
     operation_runs: tuple[OperationRun, ...]
     request_runs: tuple[RequestRun, ...]
     stream_runs: tuple[StreamRun, ...]
     placements: Placements
     usage: Usage
-    notes: tuple[str, ...] = field(default=())
-    division: str = ""
+    notes: tuple[str, ...] = ()  # remarks on the replay, such as departures from the rule of the policy
+    division: str = ""  # of an oracle, the division that it found, as a policy; else empty
+    # where programs restart, how often each ran by then; None where they run once. An unfinished pass counts by the
+    # share of its work that is done. The work of a kernel is its isolated time, done in proportion to its blocks;
+    # running blocks count in part. Copies and host work count by their time.
     passes: Mapping[str, float] | None = None
-    serial_us: float | None = None
-    limits: frozenset[str] = frozenset()
-    residents: tuple[Contents, ...] | None = None
-    program_runs: tuple[ProgramRun, ...] = ()
+    serial_us: float | None = None  # makespan of the same under serial; None where streams restart, or it is not known
+    limits: frozenset[str] = frozenset()  # those of `LIMITS` that the policy applied; none: shared as the hardware does
+    residents: tuple[Contents, ...] | None = None  # what each SM held from when, ending with nothing, if asked for
+    program_runs: tuple[ProgramRun, ...] = ()  # one for each program; where none are given every stream is one
 
     def __post_init__(self) -> None:
         """Make one program per stream if none are given."""
@@ -309,16 +300,19 @@ class Replayed:
         """Whether there are several programs, and any of them is more than the stream of its name."""
         return len(self.program_runs) > 1 and any(run.streams != (run.program,) for run in self.program_runs)
 
+    @cached_property
+    def program_of(self) -> dict[str, str]:
+        """The program of each stream, by name."""
+        return {stream: run.program for run in self.program_runs for stream in run.streams}
+
     @property
     def stream_titles(self) -> dict[str, str]:
         """Titles of streams in pictures, by name; with the program in front where that differs."""
-        shown = self.program_runs if self.has_programs else ()
-        program_of = {stream: run.program for run in shown for stream in run.streams}
-        titles = {}
-        for run in self.stream_runs:
-            program = program_of.get(run.stream, run.stream)
-            told = run.stream == program or run.stream.startswith(f"{program}/")
-            titles[run.stream] = run.stream if told else f"{program}: {run.stream}"
+        titles = {run.stream: run.stream for run in self.stream_runs}
+        for stream in titles if self.has_programs else ():
+            program = self.program_of[stream]
+            if stream != program and not stream.startswith(f"{program}/"):
+                titles[stream] = f"{program}: {stream}"
         return titles
 
     def __repr__(self) -> str:

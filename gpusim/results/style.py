@@ -179,12 +179,11 @@ def in_words(policy: str) -> str:
     name = head.rpartition(":")[0]
     if not equals or not name:
         return policy
-    pairs = (part.partition("=") for part in policy[len(name) + 1 :].split(","))
-    return ", ".join([name, *(_parameter_in_words(key, value) for key, _, value in pairs)])
-
-
-def _parameter_in_words(key: str, value: str) -> str:
-    what, _, unit = key.rpartition("_")
-    if unit in UNITS:
-        key, value = what, f"{value} {UNITS[unit]}"
-    return f"{key.replace('_', ' ')} {value}"
+    words = [name]
+    for part in policy[len(name) + 1 :].split(","):
+        key, _, value = part.partition("=")
+        what, _, unit = key.rpartition("_")
+        if unit in UNITS:
+            key, value = what, f"{value} {UNITS[unit]}"
+        words.append(f"{key.replace('_', ' ')} {value}")
+    return ", ".join(words)

@@ -53,7 +53,6 @@ class Packed:
 class Task:
     """Input of a process that computes a point. It reads no file but that of a user's policy."""
 
-    identity: str  # of the point
     model: str  # `model_version` of the process that sends the point
     trace: Packed  # what was recorded
     kind: WorkloadKind  # of workload

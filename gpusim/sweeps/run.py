@@ -175,7 +175,7 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         for gpu, changes in product(experiment.gpus or (None,), experiment.parameters):
             yield from _impossible(experiment, source, gpu, changes, wrong)
         return
-    content, parts = packed(trace), workloads(trace, experiment.workload)
+    version, content, parts = model_version(), packed(trace), workloads(trace, experiment.workload)
     for gpu, changes in product(gpus, experiment.parameters):
         try:
             device = recorded_by(trace.device, gpu)
@@ -183,10 +183,12 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
         except InputError as error:
             yield from _impossible(experiment, source, gpu, changes, error)
             continue
-        what = content, experiment.workload, (), device, varied
-        first = Task("", model_version(), *what, "", "", 0, experiment.restart)
-        for names in parts:
-            yield from _points(experiment, source.label, replace(first, names=names))
+        values = [value_of(varied, quantity) for quantity in experiment.varied]
+        for names, policy, seed in product(parts, experiment.policies, experiment.seeds):
+            labels: tuple[Label, ...] = (source.label, "+".join(names), gpu.name, *values, policy.label, seed)
+            what = content, experiment.workload, names, device, varied
+            task = Task(version, *what, policy.text, policy.source, seed, experiment.restart)
+            yield Point(labels, identity(task, policy.label), task)
 
 
 def _impossible(
@@ -202,16 +204,6 @@ def _impossible(
         yield Point(labels, fingerprint.data([*labels, *changes.items(), problem]), None, problem)
 
 
-def _points(experiment: Experiment, label: str, like: Task) -> Iterator[Point]:
-    """Return the points of one workload, which differ in policy and seed."""
-    values = [value_of(like.gpu, quantity) for quantity in experiment.varied]
-    for policy, seed in product(experiment.policies, experiment.seeds):
-        labels: tuple[Label, ...] = (label, "+".join(like.names), like.gpu.name, *values, policy.label, seed)
-        task = replace(like, policy=policy.text, source=policy.source, seed=seed)
-        task = replace(task, identity=identity(task, policy.label))
-        yield Point(labels, task.identity, task)
-
-
 def identity(task: Task, policy: str) -> str:
     """Hash everything that can change the result of a task; the location of its files does not count."""
     gpus = [_gpu_hash(task.device), _gpu_hash(task.gpu)]
@@ -220,6 +212,4 @@ def identity(task: Task, policy: str) -> str:
     )
 
 
-@cache
-def _gpu_hash(gpu: GPU) -> str:
-    return fingerprint.data(gpu)
+_gpu_hash: Callable[[GPU], str] = cache(fingerprint.data)

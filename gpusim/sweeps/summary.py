@@ -22,7 +22,7 @@ class SweptRow(NamedTuple):
     """A point that did not fail: its labels and figures by name."""
 
     labels: Mapping[str, Label]
-    figures: Mapping[str, float | None]
+    figures: Mapping[str, float]  # without those that are unknown
     division: str
 
 
@@ -105,20 +105,16 @@ def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> t
 
     Both are relative, as differences of logarithms: 0.05 is a lead of 5 %.
     """
-    theirs = {_of_policy(row): row.figures[merit(restart)] for row in best}
-    leads = [
-        log(its / mine)
-        for row in of
-        if (mine := row.figures[merit(restart)]) and (its := theirs.get(_of_policy(row))) is not None and its > 0.0
-    ]
-    return mean_and_interval(leads)
+    name = merit(restart)
+    theirs = {_of_policy(row): row.figures[name] for row in best}
+    pairs = ((theirs.get(_of_policy(row), 0.0), row.figures[name]) for row in of)
+    return mean_and_interval([log(its / mine) for its, mine in pairs if mine and its > 0.0])
 
 
 def model_error(of: Sequence[SweptRow]) -> float | None:
     """Mean of the model's errors (%) of some points; None where one of them is not known."""
-    known = [row.figures.get(ERROR) for row in of]
-    errors = [error for error in known if error is not None]
-    return fsum(errors) / len(errors) if errors and len(errors) == len(known) else None
+    errors = [row.figures[ERROR] for row in of if ERROR in row.figures]
+    return fsum(errors) / len(errors) if errors and len(errors) == len(of) else None
 
 
 def against(several: Sequence[SweptRow], quantity: str, fixed: Mapping[str, Label]) -> dict[Label, float]:
@@ -170,7 +166,7 @@ def best_of(of: Sequence[SweptRow], restart: bool) -> list[SweptRow]:
 
 def values(of: Sequence[SweptRow], name: str) -> list[float]:
     """Return the values of a metric that all given rows have."""
-    return [value for row in of if (value := row.figures[name]) is not None]
+    return [row.figures[name] for row in of]
 
 
 def mean(of: Sequence[SweptRow], name: str) -> float:

@@ -32,36 +32,11 @@ DIED = "the worker died with this task alone (killed, or out of memory?)"
 
 T = TypeVar("T")
 R = TypeVar("R")
+Named = tuple[str, T]  # a task with its identity
 
 
 class WorkerDied(RuntimeError):
     """Raised for a task that ends every worker that gets it."""
-
-
-def answers(
-    tasks: Iterable[T], compute: Callable[[T], R], executors: Executors, width: int
-) -> Generator[tuple[T, R | Exception]]:
-    """Compute tasks, each once, ``width`` handed out at a time, and yield each with its answer, or what was raised.
-
-    Workers get copies of the tasks and import ``compute``. `WorkerDied` says that a task alone ended its worker twice.
-
-    Raises:
-        InputError: workers die before they compute anything.
-    """
-    waiting = deque(tasks)
-    some = False
-    while waiting:
-        lost: list[T] = []
-        with _started(executors) as executor:
-            for answer in _until_broken(waiting, compute, executor, width, lost):
-                some = True
-                yield answer
-        if lost and not some:
-            _require_workers(executors)
-        if lost and width == 1:
-            yield lost[0], _once_more(lost[0], compute, executors)
-        elif lost:
-            yield from answers(lost, compute, executors, width // 2)
 
 
 def computed(
@@ -72,22 +47,40 @@ def computed(
     width: int,
     doing: str = "replaying",
 ) -> Generator[tuple[str, R | Exception]]:
-    """Compute the wanted tasks, by identity, that are not found yet; yield each with its answer, or what was raised.
+    """Compute the wanted tasks that are not found yet, ``width`` handed out at a time.
 
-    An identity is a hash of everything that can change the answer to a task. ``doing`` names the work in progress
-    messages. The other arguments are those of `answers`.
+    Yields the identity of each, a hash of everything that can change its answer, with the answer, or what was raised.
+    Workers get copies of the tasks and import ``compute``. `WorkerDied` says that a task alone ended its worker twice.
+    ``doing`` names the work in progress messages.
+
+    Raises:
+        InputError: workers die before they compute anything.
     """
-    missing = [(identity, task) for identity, task in wanted.items() if identity not in found]
-    with closing(answers(missing, partial(_of_pair, compute), executors, width)) as coming:
-        for (identity, _), answer in tracked(coming, len(missing), doing):
-            yield identity, answer
+    missing = [task for task in wanted.items() if task[0] not in found]
+    with closing(_answers(missing, compute, executors, width)) as coming:
+        yield from tracked(coming, len(missing), doing)
 
 
-def _of_pair(compute: Callable[[T], R], pair: tuple[str, T]) -> R:
-    return compute(pair[1])
+def _answers(
+    tasks: Iterable[Named[T]], compute: Callable[[T], R], executors: Executors, width: int
+) -> Generator[tuple[str, R | Exception]]:
+    waiting = deque(tasks)
+    some = False
+    while waiting:
+        lost: list[Named[T]] = []
+        with _started(executors) as executor:
+            for answer in _until_broken(waiting, compute, executor, width, lost):
+                some = True
+                yield answer
+        if lost and not some:
+            _require_workers(executors)
+        if lost and width == 1:
+            yield lost[0][0], _once_more(lost[0], compute, executors)
+        elif lost:
+            yield from _answers(lost, compute, executors, width // 2)
 
 
-def _once_more(task: T, compute: Callable[[T], R], executors: Executors) -> R | Exception:
+def _once_more(task: Named[T], compute: Callable[[T], R], executors: Executors) -> R | Exception:
     """Return the answer to a task that was lost by itself. A second loss is its own fault."""
     with _started(executors) as executor:
         for _, answer in _until_broken(deque([task]), compute, executor, 1, []):
@@ -96,15 +89,15 @@ def _once_more(task: T, compute: Callable[[T], R], executors: Executors) -> R | 
 
 
 def _until_broken(
-    waiting: deque[T], compute: Callable[[T], R], executor: Executor, width: int, lost: list[T]
-) -> Iterator[tuple[T, R | Exception]]:
+    waiting: deque[Named[T]], compute: Callable[[T], R], executor: Executor, width: int, lost: list[Named[T]]
+) -> Iterator[tuple[str, R | Exception]]:
     """Yield answers until all tasks are done or the executor breaks. Tasks under way are then added to ``lost``."""
-    running: dict[Future[R], T] = {}
+    running: dict[Future[R], Named[T]] = {}
     while running or (waiting and not lost):
         while waiting and len(running) < width and not lost:
             task = waiting.popleft()
             try:
-                running[executor.submit(compute, task)] = task
+                running[executor.submit(compute, task[1])] = task
             except BrokenExecutor:
                 lost.append(task)
         done: set[Future[R]] = set()
@@ -121,9 +114,9 @@ def _until_broken(
                 if type(error).__name__ == "KilledWorker":  # dask's, of every task that its workers had with them
                     lost.append(task)
                 else:  # such as a task that cannot be sent
-                    yield task, error
+                    yield task[0], error
             else:
-                yield task, answer
+                yield task[0], answer
 
 
 def _require_workers(executors: Executors) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
-from typing import NamedTuple
 
 from gpusim.common.errors import InputError, show
 from gpusim.trace.fields import MAX_LAUNCHES, fault
@@ -95,41 +94,43 @@ def _collectives(streams: Sequence[Stream], home: Sequence[int]) -> Iterator[Inp
             seen.add(s)
 
 
-class _Node(NamedTuple):
-    id: str
-    stream: int
-    position: int  # in the stream
-    before: tuple[int, ...]  # nodes that must end first: depends_on, and the one before in the stream
-
-
 def _dependencies(streams: Sequence[Stream], home: Sequence[int]) -> Iterator[InputError]:
     """Dependencies that are unknown, given twice, cyclic, or between requests of several programs."""
     flat = [(s, o, operation) for s, stream in enumerate(streams) for o, operation in enumerate(stream.operations)]
     number = {operation.id: n for n, (_, _, operation) in enumerate(flat)}
-    nodes: list[_Node] = []
+    before: list[tuple[int, ...]] = []  # for each, those that must end first: depends_on, and the one before it
     meetings: dict[str, list[int]] = {}
     for n, (s, o, operation) in enumerate(flat):
-        before: dict[int, None] = {}  # in order, each once
+        waits: dict[int, None] = {}  # in order, each once
         for d, other in enumerate(operation.depends_on):
             where = f"{_place(s, o)}.depends_on[{d}]"
             if other not in number:
                 yield fault(f"unknown operation {show(other)}", "the id of an operation here", where)
                 continue
-            if number[other] in before:
+            if number[other] in waits:
                 yield fault(f"{other!r} given twice", "each dependency once", where)
             if home[flat[number[other]][0]] != home[s]:
                 yield from _requests(streams, s, flat[number[other]][0], where)
-            before[number[other]] = None
+            waits[number[other]] = None
         if o:
-            before[n - 1] = None
-        nodes.append(_Node(operation.id, s, o, tuple(before)))
+            waits[n - 1] = None
+        before.append(tuple(waits))
         if isinstance(operation, Collective):
             meetings.setdefault(operation.name, []).append(n)
     for ranks in meetings.values():  # each rank waits for what any of them waits for
-        together = tuple(dict.fromkeys(b for n in ranks for b in nodes[n].before))
+        together = tuple(dict.fromkeys(b for n in ranks for b in before[n]))
         for n in ranks:
-            nodes[n] = nodes[n]._replace(before=together)
-    yield from _cycles(nodes)
+            before[n] = together
+    cycle = _cycle(before)
+    if cycle:
+        s, o, _ = flat[cycle[0]]
+        names = [operation.id for _, _, operation in (flat[n] for n in cycle)]
+        shown = names if len(names) <= 6 else [*names[:5], "…"]
+        yield fault(
+            "dependency cycle: " + " waits for ".join([*shown, names[0]]),
+            "dependencies without a cycle (a stream's order counts)",
+            f"{_place(s, o)}.depends_on",
+        )
 
 
 def _requests(streams: Sequence[Stream], stream: int, other: int, where: str) -> Iterator[InputError]:
@@ -142,20 +143,12 @@ def _requests(streams: Sequence[Stream], stream: int, other: int, where: str) ->
             )
 
 
-def _cycles(nodes: Sequence[_Node]) -> Iterator[InputError]:
-    """Return a fault if there is a cycle. It names one, first an operation that waits across the stream order."""
+def _cycle(before: Sequence[Sequence[int]]) -> list[int]:
+    """A cycle if there is one, first an operation that waits across the order of its stream; else nothing."""
     try:
-        TopologicalSorter({n: node.before for n, node in enumerate(nodes)}).prepare()
-        return
+        TopologicalSorter(dict(enumerate(before))).prepare()
+        return []
     except CycleError as error:
-        cycle = error.args[1][:0:-1]  # each waits for the next, the last one for the first
+        cycle: list[int] = error.args[1][:0:-1]  # each waits for the next, the last one for the first
     backwards = next(i for i, n in enumerate(cycle) if cycle[(i + 1) % len(cycle)] != n - 1)
-    cycle = cycle[backwards:] + cycle[:backwards]
-    first = nodes[cycle[0]]
-    names = [nodes[n].id for n in cycle]
-    shown = names if len(names) <= 6 else [*names[:5], "…"]
-    yield fault(
-        "dependency cycle: " + " waits for ".join([*shown, names[0]]),
-        "dependencies without a cycle (a stream's order counts)",
-        f"{_place(first.stream, first.position)}.depends_on",
-    )
+    return cycle[backwards:] + cycle[:backwards]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from gpusim.common.errors import InputError, expected_one_of, one_line, quote
 from gpusim.common.numbers import finite_number, whole_number
@@ -23,6 +24,8 @@ COLUMN_OF = {  # of a field of a launch
     "dynamic_shared_memory_bytes": "shared_memory_bytes",
 }
 STREAM = "main"  # of rows that name neither a stream nor a program
+
+N = TypeVar("N", int, float)
 
 
 def template(device: str) -> Trace:
@@ -85,29 +88,22 @@ def from_table(path: str | Path, device: str) -> Trace:
 
 
 def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tuple[str, Kernel]:
-    numbers: dict[str, int] = {}
+    """The stream and the kernel of a row."""
+
+    def read(column: str, parse: Callable[[str], N], expected: str) -> N:
+        try:
+            return parse(cells[column].strip())
+        except ValueError:
+            raise InputError(path, place, f"{column} is {quote(cells[column])}", expected) from None
+
     for name in REQUIRED:
         if name not in cells:
             raise InputError(path, place, f"has no {name}", "a value in each of " + ", ".join(REQUIRED))
-    for name in ("blocks", "threads_per_block", "registers_per_thread", "shared_memory_bytes"):
-        try:
-            numbers[name] = whole_number(cells[name].strip())
-        except ValueError:
-            raise InputError(path, place, f"{name} is {quote(cells[name])}", "a whole number") from None
+    wholes = ("blocks", "threads_per_block", "registers_per_thread", "shared_memory_bytes")
+    blocks, threads, registers, shared_bytes = (read(column, whole_number, "a whole number") for column in wholes)
+    duration_us = read("duration_us", finite_number, "a number (us)")
     try:
-        duration_us = finite_number(cells["duration_us"].strip())
-    except ValueError:
-        raise InputError(path, place, f"duration_us is {quote(cells['duration_us'])}", "a number (us)") from None
-    try:
-        kernel = _kernel(
-            id,
-            cells["kernel"],
-            numbers["blocks"],
-            numbers["threads_per_block"],
-            numbers["registers_per_thread"],
-            numbers["shared_memory_bytes"],
-            duration_us,
-        )
+        kernel = _kernel(id, cells["kernel"], blocks, threads, registers, shared_bytes, duration_us)
     except InputError as fault:
         column = COLUMN_OF.get(fault.place, fault.place)
         raise InputError(path, place, f"{column} {fault.problem}", fault.expected) from None

@@ -71,17 +71,14 @@ def _program(name: str, streams: Sequence[Stream]) -> Program:
 
 def _waiting_for_one_another(streams: Sequence[Stream]) -> list[list[str]]:
     """Names of streams that depend on one another or meet in collectives, those of the first stream first."""
-    leader = list(range(len(streams)))
-
-    def first(stream: int) -> int:
-        while leader[stream] != stream:
-            leader[stream] = leader[leader[stream]]
-            stream = leader[stream]
-        return stream
+    group = [[s] for s in range(len(streams))]  # for each stream, those that are known to belong together with it
 
     def join(one: int, other: int) -> None:
-        one, other = first(one), first(other)
-        leader[max(one, other)] = min(one, other)
+        fewer, more = sorted((group[one], group[other]), key=len)
+        if fewer is not more:
+            more += fewer
+            for s in fewer:
+                group[s] = more
 
     awaited = {other for stream in streams for op in stream.operations for other in op.depends_on}
     home = {op.id: s for s, stream in enumerate(streams) for op in stream.operations if op.id in awaited}
@@ -92,10 +89,8 @@ def _waiting_for_one_another(streams: Sequence[Stream]) -> list[list[str]]:
                 join(s, home.get(other, s))
             if isinstance(op, Collective):
                 join(s, met.setdefault(op.name, s))
-    groups: dict[int, list[str]] = {}
-    for s, stream in enumerate(streams):
-        groups.setdefault(first(s), []).append(stream.name)
-    return list(groups.values())
+    groups = {id(members): members for members in group}
+    return [[streams[s].name for s in sorted(members)] for members in groups.values()]
 
 
 def with_settings(streams: Sequence[Stream], programs: Sequence[Program]) -> tuple[Stream, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -157,16 +158,12 @@ def content_of(comparison: Comparison, command: str = "") -> Content:
     trace, gpu = comparison.trace, comparison.gpu
     launches = {(op.id, i): launch for op in trace.operations() for i, launch in enumerate(op.launches())}
     places = {key: place for place, key in enumerate(launches)}
-    known: dict[tuple[str, int], Hold] = {}
+    held = cache(lambda key: hold(launches[key], gpu))
     policies = []
     for entry in comparison.entries:
         runs = entry.result.kernel_runs
         keys = [(run.operation, run.index) for run in runs]
-        holds = []
-        if entry.result.residents is not None:
-            for key in set(keys) - known.keys():
-                known[key] = hold(launches[key], gpu)
-            holds = [known[key] for key in keys]
+        holds = [] if entry.result.residents is None else [held(key) for key in keys]
         policies.append(_policy(entry, comparison, [places[key] for key in keys], holds))
     best = comparison.entries[0].result
     counts = f"{len(trace.streams)} streams, {len(best.operation_runs)} operations, {len(best.kernel_runs)} kernels"

@@ -1,5 +1,6 @@
 // What failed, in words, and the exit status that says whose fault it is.
 #pragma once
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -15,6 +16,12 @@ constexpr int EXIT_NO_GPU = 3;
 
 inline void check(cudaError_t error, const char* file, int line) {
     if (error != cudaSuccess) fail("CUDA", cudaGetErrorString(error), file, line);
+}
+
+inline void check(CUresult error, const char* file, int line) {
+    const char* text = nullptr;
+    if (error != CUDA_SUCCESS && cuGetErrorString(error, &text) != CUDA_SUCCESS) text = "unknown error";
+    if (error != CUDA_SUCCESS) fail("CUDA driver", text, file, line);
 }
 
 #define CHECK(call) check((call), __FILE__, __LINE__)

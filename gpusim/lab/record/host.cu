@@ -99,7 +99,8 @@ static void copies(cudaStream_t stream) {
     memset(pageable, 1, most);
     memset(pinned, 1, most);
     for (size_t bytes : {KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB}) {
-        std::vector<double> to, from, inside, pageable_to, pageable_from;
+        const char* names[] = {"h2d_pinned", "d2h_pinned", "d2d", "h2d_pageable", "d2h_pageable"};
+        std::vector<double> columns[5];
         for (int i = 0; i <= repeats(bytes); ++i) {
             auto queued = [&](void* at, const void* of, cudaMemcpyKind kind) {
                 return engine_us(stream, [&] { CHECK(cudaMemcpyAsync(at, of, bytes, kind, stream)); });
@@ -115,14 +116,9 @@ static void copies(cudaStream_t stream) {
                                     queued(other, device, cudaMemcpyDeviceToDevice),
                                     waited(device, pageable, cudaMemcpyHostToDevice),
                                     waited(pageable, device, cudaMemcpyDeviceToHost)};
-            std::vector<double>* columns[] = {&to, &from, &inside, &pageable_to, &pageable_from};
-            for (int k = 0; k < 5 && i; ++k) columns[k]->push_back(times[k]);
+            for (int k = 0; k < 5 && i; ++k) columns[k].push_back(times[k]);
         }
-        print("h2d_pinned", bytes, median(to));
-        print("d2h_pinned", bytes, median(from));
-        print("d2d", bytes, median(inside));
-        print("h2d_pageable", bytes, median(pageable_to));
-        print("d2h_pageable", bytes, median(pageable_from));
+        for (int k = 0; k < 5; ++k) print(names[k], bytes, median(columns[k]));
     }
     // Do the directions have engines of their own, and do two copies of one direction take turns?
     cudaStream_t second;

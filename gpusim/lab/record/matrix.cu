@@ -16,7 +16,6 @@
 // resident at once, and a kernel on half of the SMs has twice as many on each. Kernels start behind a flag in host
 // memory, the second of a pair `LATER_US` after the first, which so has the older blocks. Times are by %globaltimer.
 // Exit status 3: no usable GPU.
-#include <cuda.h>
 #include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
@@ -32,15 +31,7 @@
 #include <vector>
 
 #include "check.cuh"
-
-using u32 = unsigned;
-using u64 = unsigned long long;
-
-inline void check(CUresult error, const char* file, int line) {
-    const char* text = nullptr;
-    if (error != CUDA_SUCCESS && cuGetErrorString(error, &text) != CUDA_SUCCESS) text = "unknown error";
-    if (error != CUDA_SUCCESS) fail("CUDA driver", text, file, line);
-}
+#include "device.cuh"
 
 constexpr int SEGMENTS = 16;  // of a block's work; a warp of it leaves a time stamp after each
 constexpr int THREADS = 128;  // of a block: a warp for each scheduler
@@ -72,26 +63,6 @@ struct Args {
     float x;           // below 1
     u32 zero, random;  // unknown to the compiler
 };
-
-__device__ __forceinline__ u64 globaltimer() {
-    u64 ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-}
-
-__device__ __forceinline__ u32 smid() {
-    u32 sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    return sm;
-}
-
-__host__ __device__ __forceinline__ u32 hash(u32 v) {
-    v *= 2654435761u;
-    v ^= v >> 15;
-    v *= 2246822519u;
-    v ^= v >> 13;
-    return v;
-}
 
 extern __shared__ uint4 shared_memory[];
 

@@ -21,14 +21,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
-using u32 = unsigned;
-using u64 = unsigned long long;
+#include "device.cuh"
+
 using std::string;
 using std::vector;
 
@@ -88,18 +89,6 @@ struct Args {
     u32* scheduler_warps;  // scheduler: [SM][4][2] warps of each scheduler now, and the most so far
 };
 
-__device__ __forceinline__ u32 smid() {
-    u32 r;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(r));
-    return r;
-}
-
-__device__ __forceinline__ u64 globaltimer() {
-    u64 r;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r));
-    return r;
-}
-
 __device__ __forceinline__ u32 warpid() {
     u32 r;
     asm volatile("mov.u32 %0, %%warpid;" : "=r"(r));
@@ -125,14 +114,6 @@ __device__ __forceinline__ void finish(const Args& a, Stamp begin) {
         Stamp end = stamp();
         a.log[blockIdx.x] = {begin.ns, end.ns, begin.clock, end.clock, smid(), blockIdx.x};
     }
-}
-
-__host__ __device__ __forceinline__ u32 hash(u32 v) {
-    v *= 2654435761u;
-    v ^= v >> 15;
-    v *= 2246822519u;
-    v ^= v >> 13;
-    return v;
 }
 
 // ---------------------------------------------------------------- device side: kernels with fixed work
@@ -1606,7 +1587,6 @@ static void drain() {
             }
 }
 
-// A kernel that lives on L1 (a footprint an SM, no shared memory) after and beside blocks that need 200 KB.
 // As many blocks of b as fit beside one block of a on every SM, where registers are what limits them.
 static void register_room() {
     const vector<Kernel> held = {
@@ -1629,6 +1609,7 @@ static void register_room() {
             }
 }
 
+// A kernel that lives on L1 (a footprint an SM, no shared memory) after and beside blocks that need 200 KB.
 static void small_l1() {
     Kernel k = make("l1", l1_kernel, 256, 0, 0), big = spin(128), delay = spin(32, 1);
     const int two_hundred = 200 << 10;
@@ -1867,40 +1848,29 @@ int main(int argc, char** argv) {
             }
         return 0;
     }
-    begin_stage("topology");
-    topology();
-    begin_stage("clusters");
-    cluster_room();
-    begin_stage("clock");
-    clock_beside();
-    begin_stage("gaps");
-    gaps();
-    begin_stage("dependencies");
-    dependencies();
-    begin_stage("launch rate");
-    launch_rate(kernels);
-    begin_stage("issue");
-    issue();
-    begin_stage("schedulers");
-    schedulers();
-    begin_stage("residency");
-    residency(kernels);
-    begin_stage("sharing");
-    sharing(kernels);
-    begin_stage("placement");
-    placement();
-    begin_stage("scheduling");
-    scheduling();
-    begin_stage("drain");
-    drain();
-    begin_stage("register room");
-    register_room();
-    begin_stage("small L1");
-    small_l1();
-    begin_stage("tails");
-    tails(kernels);
-    begin_stage("memory");
-    memory();
+    const std::pair<const char*, std::function<void()>> stages[] = {
+        {"topology", topology},
+        {"clusters", cluster_room},
+        {"clock", clock_beside},
+        {"gaps", gaps},
+        {"dependencies", dependencies},
+        {"launch rate", [&] { launch_rate(kernels); }},
+        {"issue", issue},
+        {"schedulers", schedulers},
+        {"residency", [&] { residency(kernels); }},
+        {"sharing", [&] { sharing(kernels); }},
+        {"placement", placement},
+        {"scheduling", scheduling},
+        {"drain", drain},
+        {"register room", register_room},
+        {"small L1", small_l1},
+        {"tails", [&] { tails(kernels); }},
+        {"memory", memory},
+    };
+    for (auto& [name, run] : stages) {
+        begin_stage(name);
+        run();
+    }
     for (FILE* f : {scalars, launches_file, blocks_file, progress_file}) fclose(f);
     begin_stage("done");
     return 0;

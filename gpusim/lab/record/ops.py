@@ -100,14 +100,7 @@ class _Calls:
 
     def _check(self, name: str) -> None:
         call, place = made(self.ops, "OPS", name), f"OPS[{name!r}]"
-        count = 0
-
-        def run() -> Call:
-            nonlocal count
-            count = self.gpu.kernels(call)
-            return call
-
-        guarded(self.ops.path, place, run)
+        count = guarded(self.ops.path, place, lambda: self.gpu.kernels(call))
         if count == 0:
             raise InputError(self.ops.path, place, "runs no kernel", "a callable that runs kernels on the GPU")
         if count > MOST_KERNELS:

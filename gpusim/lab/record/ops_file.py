@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, one_line, quote
 
 Call = Callable[[], object]
 Make = Callable[[], Call]
+T = TypeVar("T")
 
 MAPS = {"OPS": "an op", "MODELS": "a model"}
 A_FILE = "a dict OPS or MODELS: names, each with a function that returns the callable to record"
@@ -94,15 +95,14 @@ def raised(path: Path, place: str, error: BaseException, expected: str) -> Input
 
 def made(ops: Ops, kind: str, name: str) -> Call:
     """Return the result of a file's function: of ``kind`` OPS or MODELS, by its name."""
-    makers: Mapping[str, Make] = ops.ops if kind == "OPS" else ops.models
-    call = guarded(ops.path, f"{kind}[{name!r}]", makers[name])
+    makers, place = ops.ops if kind == "OPS" else ops.models, f"{kind}[{name!r}]"
+    call = guarded(ops.path, place, makers[name])
     if not callable(call):
-        place = f"{kind}[{name!r}]"
         raise InputError(ops.path, place, f"returns {type(call).__name__}", "a callable without arguments")
     return call
 
 
-def guarded(path: Path, place: str, run: Callable[[], Call]) -> Call:
+def guarded(path: Path, place: str, run: Callable[[], T]) -> T:
     """The result of a user's code, what it raises as one line."""
     try:
         return run()

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpusim.policies.interface import Grant, View, parameter
+from gpusim.policies.tools.notes import Uncounted
 
 MITIGATIONS = ("none", "qbmi", "dmil")
 NO_LIMIT = "the mitigation held these to no limit"
@@ -40,8 +41,10 @@ def fair_shares(demands: Sequence[float]) -> list[float]:
     return shares
 
 
-def mitigated(view: View, grants: Sequence[Grant], how: str) -> list[Grant]:
+def mitigated(view: View, grants: Sequence[Grant], how: str, uncounted: Uncounted) -> list[Grant]:
     """Return the grants of kernels that share every SM with limits on memory traffic by one of `MITIGATIONS`."""
+    if how != "none":
+        uncounted.ask(view.kernels)
     if how == "none" or len(grants) < 2:
         return list(grants)
     kernels = {kernel.id: kernel for kernel in view.kernels}

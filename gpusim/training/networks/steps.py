@@ -12,19 +12,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
-from gpusim.training.networks.layers import (
-    Addition,
-    BatchNormalisation,
-    Concatenation,
-    Convolution,
-    Layer,
-    Linear,
-    LocalResponseNormalisation,
-    Pair,
-    Pooling,
-    ReLU,
-    Shape,
-)
+from gpusim.training.networks import layers
+from gpusim.training.networks.layers import Layer, Pair, Shape
 from gpusim.training.networks.network import INPUT, Network, Node
 
 CONVOLUTION, CONCATENATION = "CONVOLUTION", "CONCAT"
@@ -60,15 +49,19 @@ class Step:
     of_parameters: bool = False  # it gives a gradient of parameters, which no other step waits for
 
 
-def forward(network: Network, batch: int, training: bool = False) -> list[Step]:
-    """The forward pass, in an order in which it can run; ``training`` normalises by the statistics of the batch."""
-    return _Pass(network, batch, training).forward()
+def forward(network: Network, batch: int) -> list[Step]:
+    """The forward pass of inference, in an order in which it can run."""
+    steps = _Pass(network, batch, training=False)
+    steps.forward()
+    return steps.steps
 
 
 def training_iteration(network: Network, batch: int) -> list[Step]:
     """The forward pass, then the backward pass from the gradient of the last layer's output."""
     steps = _Pass(network, batch, training=True)
-    return steps.forward() + steps.backward()
+    steps.forward()
+    steps.backward()
+    return steps.steps
 
 
 class _Pass:
@@ -81,12 +74,11 @@ class _Pass:
         self.made: dict[str, tuple[str, ...]] = {INPUT: ()}
         self.steps: list[Step] = []
 
-    def forward(self) -> list[Step]:
+    def forward(self) -> None:
         for node in self.network.nodes:
             self.made[node.name] = self._forward(node)
-        return self._taken()
 
-    def backward(self) -> list[Step]:
+    def backward(self) -> None:
         last = self.network.nodes[-1].name
         gradients: dict[str, list[tuple[str, ...]]] = {node.name: [] for node in self.network.nodes}
         gradients[last] = [self.made[last]]
@@ -96,11 +88,6 @@ class _Pass:
                 for name, given in self._backward(node, gradient):
                     if name != INPUT:
                         gradients[name].append(given)
-        return self._taken()
-
-    def _taken(self) -> list[Step]:
-        steps, self.steps = self.steps, []
-        return steps
 
     def _add(self, layer: str, work: Work, after: Sequence[str], suffix: str = "", of_parameters: bool = False) -> str:
         step = Step(f"{layer}/{suffix or work.direction}", layer, work, tuple(after), of_parameters)
@@ -111,13 +98,12 @@ class _Pass:
         shapes = self.network.inputs(node)
         after = [step for name in node.inputs for step in self.made[name]]
         match node.layer:
-            case Concatenation():
-                parts = zip(node.inputs, shapes, count(), strict=False)
+            case layers.Concatenation():
                 return tuple(
                     self._add(f"{node.name}.{n}", self._part(node, shape, "fwd"), self.made[name])
-                    for name, shape, n in parts
+                    for n, (name, shape) in enumerate(zip(node.inputs, shapes, strict=True))
                 )
-            case Addition():
+            case layers.Addition():
                 for n in range(len(shapes) - 1):
                     layer = node.name if n == 0 else f"{node.name}.{n}"
                     after = [self._add(layer, self._simple("ADD", shapes[0], "fwd"), after)]
@@ -131,14 +117,14 @@ class _Pass:
         """Add the steps of a layer; return the gradients of what it reads as (name, steps that make it)."""
         shapes = self.network.inputs(node)
         match node.layer:
-            case Concatenation():
+            case layers.Concatenation():
                 return [
                     (name, (self._add(f"{node.name}.{n}", self._part(node, shape, "bwd"), gradient),))
                     for n, (name, shape) in enumerate(zip(node.inputs, shapes, strict=True))
                 ]
-            case Addition():
+            case layers.Addition():
                 return [(name, gradient) for name in node.inputs]
-            case Convolution() | Linear():
+            case layers.Convolution() | layers.Linear():
                 return self._backward_convolution(node, gradient)
         work = self._work(node.layer, shapes[0], "bwd")
         return [(node.inputs[0], (self._add(node.name, work, gradient),))]
@@ -164,19 +150,19 @@ class _Pass:
     def _work(self, layer: Layer, shape: Shape, direction: Direction) -> Work:
         given = (self.batch, shape.channels, shape.height, shape.width)
         match layer:
-            case Convolution(channels, kernel, stride, padding):
+            case layers.Convolution(channels, kernel, stride, padding):
                 return Work(CONVOLUTION, direction, *given, channels, kernel, padding, stride)
-            case Linear(features):
+            case layers.Linear(features):
                 return Work(CONVOLUTION, direction, self.batch, shape.elements, 1, 1, features)
-            case Pooling():
+            case layers.Pooling():
                 kind = "MAX_POOL" if layer.kind == "max" else "AVERAGE_POOL"
                 padding = _whole_padding(layer, shape)
                 return Work(kind, direction, *given, shape.channels, layer.kernel, padding, layer.stride)
-            case ReLU():
+            case layers.ReLU():
                 return self._simple("RELU", shape, direction)
-            case LocalResponseNormalisation():
+            case layers.LocalResponseNormalisation():
                 return self._simple("LRN", shape, direction)
-            case BatchNormalisation():
+            case layers.BatchNormalisation():
                 return self._simple("BATCH_NORM" if self.training else "BATCH_NORM_INFERENCE", shape, direction)
         raise NotImplementedError(f"steps of a {type(layer).__name__}")
 
@@ -189,10 +175,10 @@ class _Pass:
 
 
 def _has_bias(layer: Layer) -> bool:
-    return isinstance(layer, Linear) or (isinstance(layer, Convolution) and layer.bias)
+    return isinstance(layer, layers.Linear) or (isinstance(layer, layers.Convolution) and layer.bias)
 
 
-def _whole_padding(layer: Pooling, shape: Shape) -> Pair:
+def _whole_padding(layer: layers.Pooling, shape: Shape) -> Pair:
     """The least padding with which as many whole windows fit as the layer has: libraries know no ``ceil``."""
     (out,) = {layer.output([shape])}
     sizes = zip((shape.height, shape.width), (out.height, out.width), layer.kernel, layer.padding, strict=True)

@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpusim.training.networks.layers import (
-    Addition,
-    BatchNormalisation,
-    Concatenation,
-    Convolution,
-    Layer,
-    Linear,
-    Pooling,
-    ReLU,
-)
+from gpusim.training.networks import layers
+from gpusim.training.networks.layers import Layer
 from gpusim.training.networks.network import INPUT, Network, Node
 
 WHOLE, FILTER, CHANNEL, ROWS = "whole", "filter", "channel", "rows"  # what a layer is divided into
@@ -54,7 +46,7 @@ def by_rows(network: Network, ranks: int) -> Mapping[str, Halo]:
 
 
 def _weighted(network: Network) -> list[Node]:
-    return [node for node in network.nodes if isinstance(node.layer, Convolution | Linear)]
+    return [node for node in network.nodes if isinstance(node.layer, layers.Convolution | layers.Linear)]
 
 
 def _halo(network: Network, node: Node, ranks: int) -> Halo | None:
@@ -73,8 +65,8 @@ def _halo(network: Network, node: Node, ranks: int) -> Halo | None:
 def _window(layer: Layer) -> tuple[int, int, int] | None:
     """Height, stride and padding of a layer's windows; None for layers whose outputs need all rows."""
     match layer:
-        case Convolution() | Pooling():
+        case layers.Convolution() | layers.Pooling():
             return layer.kernel[0], layer.stride, layer.padding[0]
-        case ReLU() | BatchNormalisation() | Addition() | Concatenation():
+        case layers.ReLU() | layers.BatchNormalisation() | layers.Addition() | layers.Concatenation():
             return 1, 1, 0
     return None

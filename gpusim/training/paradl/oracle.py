@@ -15,19 +15,10 @@ from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.tables import counted
 from gpusim.training.networks.layers import Linear
 from gpusim.training.networks.network import INPUT, Network, Node
+from gpusim.training.paradl import equations
 from gpusim.training.paradl.cluster import Cluster
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE, Halo, by_channel, by_filter, by_rows
-from gpusim.training.paradl.equations import (
-    DELTA,
-    channel_us,
-    computation_us,
-    data_us,
-    filter_us,
-    memory_bytes,
-    pipeline_computation_us,
-    pipeline_us,
-    spatial_us,
-)
+from gpusim.training.paradl.equations import DELTA
 from gpusim.training.paradl.layers import Curve, LayerTimes, sizes
 from gpusim.training.paradl.segments import balancer, cuts
 
@@ -133,16 +124,16 @@ class Oracle:
         local = self.parameters - W + (W / width if how in (FILTER, CHANNEL) else W)
         update_us = self.times.update_us(self.parameters) * local / self.parameters
         within_us, copied = self._within(how, width, samples, W)
-        across_us = data_us(ranks // width, local, self.cluster.links(ranks))
+        across_us = equations.data_us(ranks // width, local, self.cluster.links(ranks))
         copied += 2 * local * DELTA * (ranks > width)
         return Projection(
             strategy,
             ranks,
             width,
             batch,
-            computation_us(divided_us, whole_us, update_us) + copied * self.us_per_byte,
+            equations.computation_us(divided_us, whole_us, update_us) + copied * self.us_per_byte,
             within_us + across_us,
-            memory_bytes(samples * elements, local, self.gamma),
+            equations.memory_bytes(samples * elements, local, self.gamma),
         )
 
     def _within(self, how: str, p: int, B: float, W: float) -> tuple[float, float]:
@@ -150,12 +141,12 @@ class Oracle:
         links = self.cluster.links(p)
         if how in (FILTER, CHANNEL):
             y, x = self._messages(how)
-            cost, gathered = (filter_us, y) if how == FILTER else (channel_us, x)
+            cost, gathered = (equations.filter_us, y) if how == FILTER else (equations.channel_us, x)
             return cost(p, B, y, x, links), 2 * B * DELTA * float(gathered.sum()) * (1 + 1 / p)
         if how == ROWS:
             halos, last, touched = self._halos(p)
             copied = 2 * B * DELTA * (2 * touched / p + sum(last) * (1 + 1 / p)) + 2 * W * DELTA
-            return spatial_us(p, B, W, halos, last, links), copied
+            return equations.spatial_us(p, B, W, halos, last, links), copied
         return 0.0, 0.0
 
     def _messages(self, how: str) -> tuple[Array, Array]:
@@ -247,7 +238,7 @@ class Oracle:
         parameters = [sum(self.sizes[name].w for name in part) for part in segments]
         update_us = self.times.update_us(self.parameters) * max(parameters) / self.parameters
         held = [
-            memory_bytes(batch * sum(self.sizes[name].x + self.sizes[name].y for name in part), w, self.gamma)
+            equations.memory_bytes(batch * sum(self.sizes[name].x + self.sizes[name].y for name in part), w, self.gamma)
             for part, w in zip(segments, parameters, strict=True)
         ]
         crossing = max(self.sizes[names[at - 1]].y for at in where)
@@ -256,8 +247,8 @@ class Oracle:
             p,
             p,
             batch,
-            pipeline_computation_us(p, S, forward_us, backward_us, update_us),
-            pipeline_us(p, S, batch, crossing, self.cluster.links(p)),
+            equations.pipeline_computation_us(p, S, forward_us, backward_us, update_us),
+            equations.pipeline_us(p, S, batch, crossing, self.cluster.links(p)),
             max(held),
         )
 

@@ -24,46 +24,21 @@
 
 #include "timing.cuh"
 
-// Disjoint sets of SMs (a CUDA green context each): one of `sms`, one of the rest, with a stream on either.
-class Split {
-  public:
-    explicit Split(unsigned sms) {
-        CUdevResource all, first, rest;
-        CUdevice device;
-        unsigned groups = 1;
-        CHECK(cuDeviceGet(&device, 0));
-        CHECK(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
-        CHECK(cuDevSmResourceSplitByCount(&first, &groups, &all, &rest, 0, sms));
-        for (CUdevResource* part : {&first, &rest}) {
-            if (part->sm.smCount == 0) continue;
-            CUdevResourceDesc description;
-            CUgreenCtx context;
-            CUstream stream;
-            CHECK(cuDevResourceGenerateDesc(&description, part, 1));
-            CHECK(cuGreenCtxCreate(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
-            CHECK(cuGreenCtxStreamCreate(&stream, context, CU_STREAM_NON_BLOCKING, 0));
-            sms_.push_back(part->sm.smCount);
-            streams_.push_back(stream);
-        }
-    }
-    unsigned sms(int part) const { return sms_[part]; }
-    cudaStream_t stream(int part) const { return streams_[part]; }
-    bool both() const { return streams_.size() == 2; }
-
-  private:
-    std::vector<unsigned> sms_;
-    std::vector<cudaStream_t> streams_;
-};
-
-// Disjoint sets of SMs of about the sizes asked for (rounded to what the GPU makes), a stream on each.
+// Disjoint sets of SMs (a CUDA green context each), with a stream on each.
 class Parts {
   public:
+    // One of `sms`, and one of the rest where there is any.
+    explicit Parts(unsigned sms) {
+        CUdevResource all = every_sm(), first, rest;
+        unsigned groups = 1;
+        CHECK(cuDevSmResourceSplitByCount(&first, &groups, &all, &rest, 0, sms));
+        for (CUdevResource* part : {&first, &rest})
+            if (part->sm.smCount > 0) add(part, 1);
+    }
+    // Of about the sizes asked for (rounded to what the GPU makes).
     explicit Parts(const std::vector<unsigned>& sizes) {
         constexpr unsigned unit = 8;  // SMs that a green context is made of, from compute capability 9.0
-        CUdevice device;
-        CUdevResource all, rest;
-        CHECK(cuDeviceGet(&device, 0));
-        CHECK(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+        CUdevResource all = every_sm(), rest;
         unsigned groups = all.sm.smCount / unit;
         std::vector<CUdevResource> units(groups);
         CHECK(cuDevSmResourceSplitByCount(units.data(), &groups, &all, &rest, 0, unit));
@@ -72,23 +47,34 @@ class Parts {
         size_t next = 0;
         for (size_t i = 0; i < sizes.size(); ++i) {
             const size_t end = i + 1 < sizes.size() ? std::min(units.size(), next + sizes[i] / unit) : units.size();
-            CUdevResourceDesc description;
-            CUgreenCtx context;
-            CUstream stream;
-            unsigned sms = 0;
-            for (size_t n = next; n < end; ++n) sms += units[n].sm.smCount;
-            CHECK(cuDevResourceGenerateDesc(&description, units.data() + next, unsigned(end - next)));
-            CHECK(cuGreenCtxCreate(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
-            CHECK(cuGreenCtxStreamCreate(&stream, context, CU_STREAM_NON_BLOCKING, 0));
-            sms_.push_back(sms);
-            streams_.push_back(stream);
+            add(units.data() + next, unsigned(end - next));
             next = end;
         }
     }
     unsigned sms(size_t part) const { return sms_[part]; }
     cudaStream_t stream(size_t part) const { return streams_[part]; }
+    bool both() const { return streams_.size() == 2; }
 
   private:
+    CUdevResource every_sm() {
+        CUdevResource all;
+        CHECK(cuDeviceGet(&device_, 0));
+        CHECK(cuDeviceGetDevResource(device_, &all, CU_DEV_RESOURCE_TYPE_SM));
+        return all;
+    }
+    void add(CUdevResource* units, unsigned count) {
+        CUdevResourceDesc description;
+        CUgreenCtx context;
+        CUstream stream;
+        unsigned sms = 0;
+        for (unsigned n = 0; n < count; ++n) sms += units[n].sm.smCount;
+        CHECK(cuDevResourceGenerateDesc(&description, units, count));
+        CHECK(cuGreenCtxCreate(&context, description, device_, CU_GREEN_CTX_DEFAULT_STREAM));
+        CHECK(cuGreenCtxStreamCreate(&stream, context, CU_STREAM_NON_BLOCKING, 0));
+        sms_.push_back(sms);
+        streams_.push_back(stream);
+    }
+    CUdevice device_;
     std::vector<unsigned> sms_;
     std::vector<cudaStream_t> streams_;
 };
@@ -149,6 +135,12 @@ struct Queue {
     std::vector<Work*> works;
     Event start, end;
 };
+
+inline std::vector<double> medians(const std::vector<std::vector<double>>& each) {
+    std::vector<double> found;
+    for (const auto& values : each) found.push_back(median(values));
+    return found;
+}
 
 // Measures, or says on standard error why not.
 inline void if_supported(const std::string& what, const std::function<void()>& measure) {
@@ -397,7 +389,7 @@ class Outcomes {
         if (call == calls_.end()) fail("conditions", "an op is not in the list of calls", op.c_str(), 0);
         return prepare(call->second, library(0));
     }
-    const std::vector<Split>& splits(std::initializer_list<unsigned> sizes) {
+    const std::vector<Parts>& splits(std::initializer_list<unsigned> sizes) {
         auto& made = splits_[std::vector<unsigned>(sizes)];
         if (made.empty())
             for (unsigned sms : sizes)
@@ -458,9 +450,7 @@ class Outcomes {
             }
             ends.back().push_back(last);
         }
-        std::vector<double> medians;
-        for (auto& times : ends) medians.push_back(median(times));
-        return medians;
+        return medians(ends);
     }
 
     // Releases the streams as `sharing` says; ms from the release to the end of each step, then to the last of them. What
@@ -513,14 +503,12 @@ class Outcomes {
             }
             if (!marked) ends.back().push_back(end);
         }
-        std::vector<double> medians;
-        for (auto& times : ends) medians.push_back(median(times));
-        return medians;
+        return medians(ends);
     }
 
     std::map<std::string, Call> calls_;
     std::map<std::vector<unsigned>, std::unique_ptr<Parts>> parts_;
-    std::map<std::vector<unsigned>, std::vector<Split>> splits_;
+    std::map<std::vector<unsigned>, std::vector<Parts>> splits_;
     std::vector<cudaStream_t> streams_;
     std::map<std::pair<int, unsigned>, cudaStream_t> urgent_streams_;
     std::vector<std::unique_ptr<Library>> libraries_;
