@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -21,6 +22,10 @@ os.environ.pop("GPUSIM_NO_CACHE", None)
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = tempfile.TemporaryDirectory(prefix="gpusim-tests-", ignore_cleanup_errors=True)
     os.environ["XDG_CACHE_HOME"] = CACHE.name
+
+# Workers and the commands that tests start share compiled sources, even where Python is told to write none.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples on every run and every machine, whatever profile hypothesis itself would choose there.
 settings.register_profile(
@@ -42,6 +47,12 @@ PROVIDERS: Any = sys.modules.get("hypothesis.internal.conjecture.providers")
 if hasattr(PROVIDERS, "_get_local_constants"):
     NO_CONSTANTS = PROVIDERS._local_constants
     PROVIDERS._get_local_constants = lambda: NO_CONSTANTS
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all that was imported and collected: it would look through it again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -173,7 +173,7 @@ def test_results_print_as_a_line() -> None:
     module = ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
     found = (
         gpusim.compare(TABLE_1),
-        gpusim.select(module, streams="branches"),
+        gpusim.select(module, streams="branches", sharing="streams"),
         gpusim.advise([module, module], jobs=1),
     )
     for one, start in zip(found, ("Comparison(trace=", "Selection(trace=", "Advice(trace="), strict=True):
@@ -190,7 +190,7 @@ def test_a_comparison_shows_itself_in_a_notebook() -> None:
 
 def test_plans_pairs_and_what_ifs_take_names_and_paths() -> None:
     module = ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
-    assert gpusim.select(module, "h200").best.makespan_us > 0.0
+    assert gpusim.select(module, "h200", sharing="streams").best.makespan_us > 0.0
     assert gpusim.pairs(str(module)).gpu == "h200"
     wider = gpusim.what_if("h200", {"sm_count": 264, "sms_per_tpc": "x1"})
     assert wider.name == "h200 with sm_count=264"

@@ -180,7 +180,8 @@ def test_a_cluster_that_is_not_known_has_a_place(capsys: pytest.CaptureFixture[s
 
 
 def test_a_plan_says_what_binds_its_kernels_by_title(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["select", MODULE, "--streams", "branches", "--sharing", "streams", "--no-cache"]) == 0
+    small = "traces/resnet50_3a.json.gz"
+    assert cli.main(["select", small, "--streams", "branches", "--sharing", "streams", "--no-cache"]) == 0
     out = capsys.readouterr().out
     assert "issue slots" in out and " l1 " not in out
 

@@ -140,18 +140,19 @@ def test_what_unfolds_to_too_much_is_one_line() -> None:
 
 
 HEAD = b'{"version":1,"name":"t","device":"h200","streams":['
-BOMBS = {
-    "wrong streams": HEAD + b"{}," * 10**7 + b"{}]}",
-    "nested lists": HEAD + b"[]," * 5 * 10**6 + b"[]]}",
-    "long wrong streams": HEAD + b'{"name":"aaaaaaaaaa"},' * 600_000 + b"{}]}",
-    "wrong operations": HEAD + b'{"name":"s","operations":[' + b'{"kind":"kernel","id":0},' * 600_000 + b"{}]}]}",
-    "zeros": b"\0" * 2**28,
-    "keys": b'{"version":1,' + b",".join(b'"k%d":1' % n for n in range(600_000)) + b"}",
-    "a long name": b'{"version":1,"name":"' + b"a" * 10**7 + b'"}',
-    "wrong waits": HEAD
-    + b'{"name":"s","operations":[{"id":"a","kind":"host","depends_on":['
-    + b"1," * 10**6
-    + b"1]}]}]}",
+BOMBS: dict[str, Callable[[], bytes]] = {  # made where they are used: together they take 500 MB
+    "wrong streams": lambda: HEAD + b"{}," * 10**7 + b"{}]}",
+    "nested lists": lambda: HEAD + b"[]," * 5 * 10**6 + b"[]]}",
+    "long wrong streams": lambda: HEAD + b'{"name":"aaaaaaaaaa"},' * 600_000 + b"{}]}",
+    "wrong operations": lambda: (
+        HEAD + b'{"name":"s","operations":[' + b'{"kind":"kernel","id":0},' * 600_000 + b"{}]}]}"
+    ),
+    "zeros": lambda: b"\0" * 2**28,
+    "keys": lambda: b'{"version":1,' + b",".join(b'"k%d":1' % n for n in range(600_000)) + b"}",
+    "a long name": lambda: b'{"version":1,"name":"' + b"a" * 10**7 + b'"}',
+    "wrong waits": lambda: (
+        HEAD + b'{"name":"s","operations":[{"id":"a","kind":"host","depends_on":[' + b"1," * 10**6 + b"1]}]}]}"
+    ),
 }
 
 
@@ -160,7 +161,7 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_hostile_trace_takes_no_memory(tmp_path: Path, bomb: str) -> None:
     path = tmp_path / "bomb.json.gz"
-    path.write_bytes(gzip.compress(BOMBS[bomb], 1))
+    path.write_bytes(gzip.compress(BOMBS[bomb](), 1))
     program = (
         "import resource, sys\nresource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))\n"
         "from gpusim.cli import main\nsys.exit(main(['replay', sys.argv[1]]))"

@@ -12,7 +12,7 @@ from gpusim.cli import main
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
 from gpusim.io.report.content import content_of
-from gpusim.session import compare
+from gpusim.session import Session, compare
 from gpusim.trace.edit import merge
 from gpusim.trace.file import load_trace
 
@@ -111,5 +111,5 @@ def test_profile_of_a_training_step_keeps_its_recorded_time(shared: Path) -> Non
     path = shared / "traces" / "public" / "hta_nccl_data.json.gz"
     if not path.is_file():
         pytest.skip("needs ../shared/traces/public/hta_nccl_data.json.gz")
-    comparison = compare(import_profile(path).trace, load_gpu("a100-40"), ["leftover"], keep=())
-    assert comparison.entries[0].result.makespan_us == pytest.approx(157_500, rel=0.025)
+    us = Session(load_gpu("a100-40")).makespan_us(import_profile(path).trace, "leftover")
+    assert us == pytest.approx(157_500, rel=0.025)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -48,6 +49,7 @@ def content(comparison: Comparison) -> Content:
     return content_of(comparison)
 
 
+@cache
 def by_hand() -> Content:
     """Two SMs, a block fills one: `a` has 3 blocks of 4 us, another stream copies for 2 us and launches `b`."""
     of = trace(stream("one", kernel("a", 3, 9.0)), stream("two", copy("in", 2.0), kernel("b", 1, 6.0)))

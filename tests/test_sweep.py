@@ -24,7 +24,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import original
 from gpusim.hardware.what_if import QUANTITIES, what_if
 from gpusim.results.error_band import VALIDATED
-from gpusim.sweeps import compute, picture, run, summary
+from gpusim.sweeps import compute, picture, run, summary, workers
 from gpusim.sweeps.experiment import load_experiment
 from gpusim.sweeps.run import Swept, label_names, points, sweep
 from gpusim.sweeps.table import read_rows
@@ -38,6 +38,12 @@ PAIR = TRACES / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
 TABLE_1 = TRACES / "spaa20_table1.json"
 
 Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command computes in this process; tests/test_sweep_robustness.py starts processes."""
+    monkeypatch.setattr(workers, "local", lambda jobs: (Here, 1))
 
 
 def written(folder: Path, text: str, name: str = "experiment.toml") -> Path:

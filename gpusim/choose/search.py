@@ -163,6 +163,7 @@ def select(
     for (name, known), value in zip(known_of.items(), (objective, sharing, order), strict=True):
         if not (isinstance(value, str) and value in known):
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
+    streams = _way_or_lanes(streams)
     divided = divided_convolutions(trace, session)
     sized = objective == "memory"
     work = work_of(trace, session.gpu, memory_bytes, divided, sized=sized)
@@ -461,6 +462,15 @@ def _fill_frontier(judge: Judge, given: Plan | None) -> None:
 # ---- streams that are given
 
 
+def _way_or_lanes(streams: object) -> str | Lanes:
+    """Check a choice of streams before anything is fitted: ``search``, one of `WAYS`, or lanes."""
+    if not isinstance(streams, str):
+        return lanes_of(streams)
+    if streams not in ("search", *WAYS):
+        raise InputError(None, "--streams", f"is {quote(streams)}", f"one of search, {', '.join(WAYS)}")
+    return streams
+
+
 def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
     """Return the plan of streams that are made in one way, or given, with the fastest algorithms."""
     work, fast = judge.work, moves.fastest(judge.work, judge.bounds)
@@ -471,15 +481,13 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
         "opara": lambda: opara_lanes(work, judge.bounds, fast),
     }
     if not isinstance(streams, str):
-        plan = Plan(lanes_of(streams), fast)
+        plan = Plan(streams, fast)
     elif streams in ways:
         plan = Plan(ways[streams](), fast)
-    elif streams in ("greedy", "ios"):
+    else:
         step(f"making stages: {streams}")
         stages = _stages(judge, fast, streams)
         plan = Plan(as_lanes(stages), fast, waits=stage_waits(stages))
-    else:
-        raise InputError(None, "--streams", f"is {quote(streams)}", f"one of search, {', '.join(WAYS)}")
     if sorted(id for lane in plan.lanes for id in lane) != sorted(work.graph.ids):
         raise InputError(None, "streams", "do not hold every operation once", "each operation in one stream")
     work.planned(plan)
@@ -528,7 +536,7 @@ def in_streams(trace: Trace, session: Session, streams: str | Lanes) -> Candidat
     """A trace in plain streams made in one of `WAYS`, or given, each convolution by its fastest algorithm."""
     work = work_of(trace, session.gpu)
     judge = Judge(work, Bounds(work, session), None, 1, "any")
-    return judge.replayed(_given(judge, streams, no_step))
+    return judge.replayed(_given(judge, _way_or_lanes(streams), no_step))
 
 
 # ---- the whole
