@@ -15,7 +15,7 @@ from tiny import convolution, launch, stream, trace
 
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
-from gpusim.choose.bound import Bounds, bound_of_trace, touched_bytes
+from gpusim.choose.bound import Bounds, bound_of_trace, displaced_bytes
 from gpusim.choose.least import JUMPED, Least, least_of_kernel, least_of_launches, least_work, less_of, tile_works
 from gpusim.choose.moves import fastest, first_splits, lane_weights
 from gpusim.choose.plan import Plan, Work, planned_trace
@@ -184,7 +184,7 @@ def test_the_least_of_a_convolution_is_no_more_than_that_of_its_kernels_after_ot
     bounds = recorded(name)
     work, session = bounds.work, bounds.session
     for pick in (min, max):
-        chosen = {id: pick(found, key=lambda one: touched_bytes(found[one])) for id, found in work.algorithms.items()}
+        chosen = {id: pick(found, key=lambda one: displaced_bytes(found[one])) for id, found in work.algorithms.items()}
         played = session.kernels(work.trace).worked_out(planned_trace(work, Plan((work.graph.ids,), chosen)))
         for op in played.operations():
             models = [session.kernels(work.trace).model(one, op.id) for one in op.launches()]
@@ -196,7 +196,7 @@ def test_bytes_that_counters_show_displace_as_those_that_the_trace_tells() -> No
     """Reads of DRAM, and writes that L2 counts one and a half times, of each of four blocks."""
     kernel = launch(4, 20.0).model_copy(update={"mix": Mix(dram_read_bytes=100.0, l2_write_bytes=150.0)})
     counted = convolution("x", [kernel]).selected.model_copy(update={"warm_us": 30.0, "cold_us": 36.0})
-    assert touched_bytes(counted) == touched_bytes(counted.model_copy(update={"touched_bytes": 800})) == 800.0
+    assert displaced_bytes(counted) == displaced_bytes(counted.model_copy(update={"touched_bytes": 800})) == 800.0
 
 
 def test_kernels_that_different_resources_bind_are_not_added() -> None:

@@ -34,7 +34,7 @@ from gpusim.model.contention import (
     latency_beside,
     memory_stall_share,
     mix_times,
-    queued_share,
+    queued_shares,
     time_at,
     time_parts,
     warp_demand,
@@ -583,15 +583,15 @@ def test_at_the_recorded_load_hits_lengthen_by_what_was_taken_off(share: float, 
 
 def test_what_stalls_tell_of_queues_and_hits_by_hand() -> None:
     stalls = WarpStalls(long_scoreboard=4.0, mio_throttle=1.5, barrier=2.5, wait=2.0)
-    assert queued_share(Mix(stalls=stalls)) == pytest.approx((0.7 * 4.0 + 1.5) / 10.0)
-    assert queued_share(None) == queued_share(Mix()) == 1.0
-    assert queued_share(Mix(stalls=stalls), exposed=0.5) == pytest.approx((0.85 * 4.0 + 1.5) / 10.0)
+    assert queued_shares(Mix(stalls=stalls)) == pytest.approx((0.7 * 0.4, 0.15))
+    assert queued_shares(None) == queued_shares(Mix()) == (1.0, 0.0)
+    assert queued_shares(Mix(stalls=stalls), exposed=0.5) == pytest.approx((0.85 * 0.4, 0.15))
     assert full_queue_share(Mix(stalls=stalls)) == full_queue_share(None) == full_queue_share(Mix()) == 0.0
     half = stalls.model_copy(update={"lg_throttle": 0.2, "mio_throttle": 1.3})  # of 0.4 in 10
-    assert queued_share(Mix(stalls=half)) == pytest.approx((0.85 * 4.0 + 1.5) / 10.0)
+    assert queued_shares(Mix(stalls=half)) == pytest.approx((0.85 * 0.4, 0.15))
     assert full_queue_share(Mix(stalls=half)) == pytest.approx(0.5 * (0.85 * 4.0 + 0.2) / 10.0)
     full = stalls.model_copy(update={"lg_throttle": 1.0, "mio_throttle": 0.5})
-    assert queued_share(Mix(stalls=full)) == pytest.approx(0.55)
+    assert queued_shares(Mix(stalls=full)) == pytest.approx((0.4, 0.15))
     assert full_queue_share(Mix(stalls=full)) == pytest.approx(0.5), "the MIO queue is not that to memory"
     counted = Mix(stalls=stalls, l2_read_bytes=600.0, dram_read_bytes=100.0)  # 150 of 600 sectors are of misses
     assert hit_wait_share(counted) == pytest.approx(0.4 * 0.75)

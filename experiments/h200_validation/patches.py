@@ -121,7 +121,12 @@ def no_full_queue() -> None:
 
 def queues_of_any_length() -> None:
     """Stall reasons do not limit how much of a recorded time was waiting for memory."""
-    put(fit, "queued_share", lambda mix, exposed: 1.0)
+    put(fit, "queued_shares", lambda mix, exposed: (1.0, 0.0))
+
+
+def service_stays_hidden() -> None:
+    """Where memory is free a kernel takes all that it waited for queues of memory less."""
+    put(fit, "_quick", lambda kernel, residents, mix, exposed: 1.0 - sum(contention.queued_shares(mix, exposed)))
 
 
 def no_hidden_waits() -> None:

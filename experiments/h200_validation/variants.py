@@ -99,6 +99,8 @@ ABLATION = (
     Variant("no-hit-queue", "hits in L2 take as long however full it is", patch=patches.no_hit_queue),
     Variant("no-full-queue", "no stall shows that the queue to L2 was full", patch=patches.no_full_queue),
     Variant("any-queue", "stalls do not limit how long was waited for memory", patch=patches.queues_of_any_length),
+    Variant("service-stays-hidden", "free memory saves a kernel all its waits for queues",
+            patch=patches.service_stays_hidden),
     Variant("no-l2", "L2 slows nobody", patch=patches.loads_times(1.0, 0.0)),
     Variant("no-dram", "DRAM slows nobody", patch=patches.loads_times(0.0, 1.0)),
     Variant("no-memory", "neither does", patch=patches.loads_times(0.0, 0.0)),

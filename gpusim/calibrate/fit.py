@@ -516,7 +516,8 @@ def _apart(mix: Mix | None, gpu: GPU) -> float:
     missed = (SECTORS_OF_A_MISS - 1.0) * (mix.dram_read_bytes or 0.0)
     served = missed + mix.l1_read_bytes / sqrt(max(2, prod(mix.cluster)))
     more = mix.model_copy(update={"l2_read_bytes": max(served, mix.l2_read_bytes)})
-    return _l2_us(more, gpu) / _l2_us(mix, gpu)
+    own = _l2_us(mix, gpu)
+    return _l2_us(more, gpu) / own if own > 0.0 else 1.0
 
 
 def _dram_bytes(launch: KernelLaunch) -> float:

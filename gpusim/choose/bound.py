@@ -20,7 +20,7 @@ from gpusim.choose.least import Least, Step, least_of_launches, least_work, less
 from gpusim.choose.mixes_bound import Option, program_of
 from gpusim.choose.plan import Plan, Work
 from gpusim.hardware.gpu import GPU
-from gpusim.model.context import _touched_bytes, in_context
+from gpusim.model.context import in_context, touched_bytes
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.edit import with_selected
@@ -52,7 +52,7 @@ class Bounds:
         self.planned = planned
         self._kernels = session.kernels(work.trace)
         self._known: dict[tuple[str, str, tuple[float, float] | None], Least] = {}
-        touched = {id: list(map(touched_bytes, found.values())) for id, found in work.algorithms.items()}
+        touched = {id: list(map(displaced_bytes, found.values())) for id, found in work.algorithms.items()}
         self._touched = {id: (min(each), max(each)) for id, each in touched.items()}  # bytes, by its algorithms
         self._turn_us = _sure_turn_us(work, session.gpu)
 
@@ -176,9 +176,9 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     return bounds.of_any(bounds.work) if operations else None
 
 
-def touched_bytes(algorithm: ConvolutionAlgorithm) -> float:
+def displaced_bytes(algorithm: ConvolutionAlgorithm) -> float:
     """Bytes by which an algorithm displaces what others have in L2; 0 if `in_context` does not count it."""
-    return 0.0 if algorithm.warm_us is None else _touched_bytes(algorithm)
+    return 0.0 if algorithm.warm_us is None else touched_bytes(algorithm)
 
 
 def _touching(op: Convolution, touched: float) -> Convolution:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.model.contention import WarpDemand, _use, mix_times
+from gpusim.model.contention import WarpDemand, mix_times, use_of
 from gpusim.model.mixing import CHAINED_CYCLES, CHAINED_WARPS, LEAST_LEFT, LONGEST_BURST, ROUNDS, Use
 
 Reals = npt.NDArray[np.float64]
@@ -16,7 +16,7 @@ Places = npt.NDArray[np.int64]
 
 def use_alone(demand: WarpDemand, count: int) -> Use:
     """Use of an SM by some blocks of a kernel that have it to themselves."""
-    return _use(demand, count, mix_times([(demand, count)])[0])
+    return use_of(demand, count, mix_times([(demand, count)])[0])
 
 
 def progress_of_mixes(uses: Sequence[Use], mixes: Places) -> Reals:

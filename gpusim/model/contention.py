@@ -238,7 +238,7 @@ def mix_times(residents: Sequence[tuple[WarpDemand, int]], least: Sequence[float
     filled = fsum([kernel.l1_set * count for kernel, count in residents])
     alone = [_time_alone(kernel, count, filled) for kernel, count in residents]
     if len(residents) > 1:
-        uses = [_use(kernel, count, time) for (kernel, count), time in zip(residents, alone, strict=True)]
+        uses = [use_of(kernel, count, time) for (kernel, count), time in zip(residents, alone, strict=True)]
         alone = [time / share for time, share in zip(alone, _mixed(residents, uses), strict=True)]
     return [max(time, floor) for time, floor in zip(alone, least, strict=True)] if least else alone
 
@@ -275,7 +275,7 @@ def _in_l1(mix: Mix | None, resident_blocks: float, l1_bytes: float, cycles: flo
     return filled / most, filled, hit * reads * L2_CYCLES / cycles
 
 
-def _use(kernel: WarpDemand, count: int, time: float) -> Use:
+def use_of(kernel: WarpDemand, count: int, time: float) -> Use:
     """Return the use of an SM by an isolated kernel, where an instruction takes ``time``."""
     warps = count * kernel.warps_per_scheduler / time
     demands = [min(1.0, warps * one) for one in kernel.demands]

@@ -76,7 +76,7 @@ def _longer_on(streams: Sequence[Stream], gpu: GPU) -> Mapping[int, ConvolutionA
     if not told or len(operations) == 1:
         return {}
     different = {id(one): one for one in told}  # a network that repeats has few
-    touched = {key: _touched_bytes(one) / gpu.kept_l2_bytes for key, one in different.items()}
+    touched = {key: touched_bytes(one) / gpu.kept_l2_bytes for key, one in different.items()}
     total = fsum(touched[id(one)] for one in told)
     lost = {key: lost_to_others(own, total - own) for key, own in touched.items()}
     return {key: _lengthened(one, gpu.model.switch_us, lost[key]) for key, one in different.items()}
@@ -105,7 +105,7 @@ def _after_others(op: Operation, longer: Mapping[int, ConvolutionAlgorithm]) -> 
     return op.model_copy(update={"selected": longer[id(op.selected)]})
 
 
-def _touched_bytes(algorithm: ConvolutionAlgorithm) -> float:
+def touched_bytes(algorithm: ConvolutionAlgorithm) -> float:
     """Bytes of the tensors, and of the workspace if one kernel writes it for the next [D]; else what counters show."""
     if algorithm.touched_bytes is None:
         return fsum(map(_moved_bytes, algorithm.kernels))
