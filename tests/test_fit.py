@@ -58,6 +58,13 @@ def counted(blocks: int = 4, duration_us: float = 11.0, threads: int = 1024, **c
     return launch(blocks, duration_us, threads=threads).model_copy(update={"mix": mix})
 
 
+def without_queues(model: KernelModel, residents: float) -> float:
+    """Time of an instruction whose reads wait for no queue, over that in the recording."""
+    demand = model.demand
+    latency = max(demand.service_demand, demand.latency - QUEUED_SHARE * WAITS)
+    return min(1.0, time_at(replace(demand, latency=latency), residents))
+
+
 # ---- memory
 
 
@@ -73,9 +80,7 @@ def test_what_is_left_without_waiting_for_hits_in_l2_is_at_least_what_the_sm_too
     free = (1.0 - 0.5**8) ** 0.125
     busy = 0.5 / free
     waited = WAITS * 1.5 * busy / (1.0 + 1.5 * busy)
-    demand = model.demand
-    quick = replace(demand, latency=max(demand.service_demand, demand.latency - QUEUED_SHARE * WAITS))
-    taken = max(fma + ENDS, min(1.0, time_at(quick, 1.0)))
+    taken = max(fma + ENDS, without_queues(model, 1.0))
     assert (waited > 1.0 - taken / free) == limited
     assert model.unit_us == pytest.approx(taken if limited else free * (1.0 - waited), rel=1e-9)
     waited = 1.0 - model.unit_us / free
@@ -90,11 +95,11 @@ def test_a_block_of_fewer_warps_than_schedulers_takes_of_a_pipe_what_it_holds_it
 
 
 def test_nothing_covers_the_ends_of_blocks_in_one_wave() -> None:
-    """Two waves of blocks of 512 threads cover one another, so that L2 leaves what the pipe took: 0.8."""
+    """Two waves of blocks of 512 threads cover one another, so that L2 leaves what the SM took: 0.8 of a pipe."""
     for blocks, ends in ((16, 0.0), (8, ENDS)):
         told = {"fma_cycles": 3.2 / blocks * CYCLES, "l2_read_bytes": 1.0, "l2_busy_us": 0.5 * 10.0 * 0.8 / blocks}
-        free = _shape(counted(blocks, threads=512, **told), 2, 10.0, GPU).unit_us
-        assert free == pytest.approx(min(1.0, 0.8 + ends), rel=1e-9)
+        model = _shape(counted(blocks, threads=512, **told), 2, 10.0, GPU)
+        assert model.unit_us == pytest.approx(min(1.0, max(0.8 + ends, without_queues(model, 2.0))), rel=1e-9)
 
 
 @pytest.mark.parametrize(("blocks", "waits"), [(3, False), (8, True)])
@@ -122,9 +127,9 @@ def test_a_kernel_waited_for_dram_no_longer_than_its_warps_did(waits: float, fre
     stalls = WarpStalls(long_scoreboard=10.0 * waits, wait=10.0 * (1.0 - waits))
     moved = busy * 10.0 * GPU.model.dram_sustained_gb_per_s * 1e3 / 8
     model = _shape(counted(8, dram_read_bytes=0.75 * moved, dram_write_bytes=0.25 * moved, stalls=stalls), 1, 10.0, GPU)
-    assert model.unit_us == pytest.approx(free, rel=1e-9)
+    assert model.unit_us == pytest.approx(free, rel=2e-6), "the least use of pipes takes the rest"
     felt = (1.0 - free * free) ** 0.5
-    assert model.own_load.dram == pytest.approx(felt / free, rel=1e-9)
+    assert model.own_load.dram == pytest.approx(felt / free, rel=5e-6)
     assert model.load.dram == pytest.approx(felt / free / 4, rel=1e-5)
 
 
