@@ -1,7 +1,7 @@
 """The page: its template, style, script and content in one self-contained file.
 
 Names of a trace reach the page as text: JSON in a block that no browser runs, then text of an element. The security
-    policy of the page allows only its own script.
+policy of the page allows only its own script.
 """
 
 from __future__ import annotations
