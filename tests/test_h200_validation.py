@@ -20,8 +20,10 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.lab import validate
 from gpusim.lab.scores import Scored
 from gpusim.lab.validate import Condition
-from gpusim.results.error_band import COMMAND, VALIDATED, Calls, model_identity
+from gpusim.results.error_band import VALIDATED, Calls, model_identity
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
+
+COMMAND = "python experiments/h200_validation/run.py --bands"
 
 
 def test_documents_hold_the_tables() -> None:

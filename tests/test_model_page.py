@@ -31,7 +31,7 @@ SAID = [  # words of the page with the numbers of the code
     f"max(0, {contention.DRAM_LATENCY_CYCLES:g} dram_read_bytes",
     f"Above m₀ = {contention.FEWEST_TURNS:g} ",
     f"exceeds all others by {contention.UNCOUNTED:g}",
-    f"Q(χ) = (({contention.QUEUED_SHARE:g} + {1 - contention.QUEUED_SHARE:.1g} min(1, φ+1-χ))",
+    f"Q(χ) = ({contention.QUEUED_SHARE:g} + {1 - contention.QUEUED_SHARE:.1g} min(1, φ+1-χ))",
     f"φ = min(1, lg_throttle/({contention.FULL_QUEUE_STALLS:g} Y))",
     f"missed = min(1, {contention.SECTORS_OF_A_MISS:g} dram_read_bytes/l2_read_bytes)",
     f"L2 counts {contention.SECTORS_OF_A_MISS:g} sectors",
