@@ -100,8 +100,8 @@ def no_path_wait() -> None:
 
 def no_together() -> None:
     """Warps of a kernel do not issue in bursts of all of them."""
-    known = contention._use
-    put(contention, "_use", lambda kernel, count, time: known(kernel, count, time)._replace(together=0.0))
+    known = contention.use_of
+    put(contention, "use_of", lambda kernel, count, time: known(kernel, count, time)._replace(together=0.0))
 
 
 def no_fullest_beside_others() -> None:
