@@ -348,7 +348,7 @@ WHERE = {  # what a variant changes, where not `COMMON`: all kernels of that hav
     ),
     "no-l2-reads": ("sm_curve", "resnet50/5a.reduce/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
     "no-power-limit": ("sm_curve", "googlenet/4e.3x3/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
-    "no-read-queues": ("sm_curve", "googlenet/3a.3x3/fwd/GEMM/FMA|8"),
+    "no-read-queues": ("sm_curve", "googlenet/4e.5x5/fwd/GEMM/FMA|8"),
     "no-handing-on": (
         "streams",
         "googlenet/5b.pool_proj/fwd/IMPLICIT_GEMM/FMA|20|googlenet/5b.3x3/fwd/WINOGRAD_NONFUSED/FMA|12",

@@ -126,7 +126,7 @@ def queues_of_any_length() -> None:
 
 def service_stays_hidden() -> None:
     """Where memory is free a kernel takes all that it waited for queues of memory less."""
-    put(fit, "_quick", lambda kernel, residents, mix, exposed: 1.0 - sum(contention.queued_shares(mix, exposed)))
+    put(fit, "_quick", lambda kernel, residents, mix, exposed: 1.0 - math.fsum(contention.queued_shares(mix, exposed)))
 
 
 def no_hidden_waits() -> None:
