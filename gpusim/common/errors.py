@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _LONGEST_QUOTE = 60
-PATTERNS: dict[str, str] = {}  # regular expressions of texts, in words, by modules whose files have such texts
 _MOST_MEANT = 3  # names that begin as somebody wrote
 _LONGEST_PART = 400  # characters of a place or a problem: names and cells of files in them may have any length
 
@@ -121,11 +121,12 @@ def told(
     model: type[BaseModel] | None,
     path: str | Path | None = None,
     within: tuple[int | str, ...] = (),
+    patterns: Mapping[str, str] = MappingProxyType({}),
 ) -> InputError:
     """Return a fault that pydantic found in a ``model``, or in the part of one that ``within`` locates.
 
     A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the validator
-    stands, and its problem and expectation are kept.
+    stands, and its problem and expectation are kept. ``patterns`` has regular expressions of texts in words.
     """
     place, owner = _place((*within, *error["loc"]), model)
     raised = error.get("ctx", {}).get("error")
@@ -133,7 +134,7 @@ def told(
         return InputError(path, ".".join(filter(None, (place, raised.place))), raised.problem, raised.expected)
     if error["type"].startswith("union_tag"):
         place += ".kind"
-    return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner))
+    return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner, patterns))
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -173,7 +174,9 @@ def _place(loc: Iterable[str | int], outermost: type[BaseModel] | None) -> tuple
     return place, owner
 
 
-def _explain(error: ErrorDetails, loc: Sequence[str | int], owner: type[BaseModel] | None) -> tuple[str, str]:
+def _explain(
+    error: ErrorDetails, loc: Sequence[str | int], owner: type[BaseModel] | None, patterns: Mapping[str, str]
+) -> tuple[str, str]:
     """Return the fault and what was expected, in the words of an `InputError`."""
     kind, context = error["type"], error.get("ctx", {})
     names = [part for part in loc if isinstance(part, str)]
@@ -195,7 +198,7 @@ def _explain(error: ErrorDetails, loc: Sequence[str | int], owner: type[BaseMode
         return f"is not JSON ({context['error']})", "JSON"
     problem = f"is {show(error['input'])}"
     if kind == "string_pattern_mismatch":
-        return problem, PATTERNS.get(str(context["pattern"]), f"text like {context['pattern']}")
+        return problem, patterns.get(str(context["pattern"]), f"text like {context['pattern']}")
     if kind in _LIMITS:
         return problem, _LIMITS[kind].format(**context) + suffix
     message = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")

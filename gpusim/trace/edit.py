@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote, the_first
+from gpusim.common.errors import InputError, expected_one_of, quote, the_first
+from gpusim.trace.fields import trace_error
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
 from gpusim.trace.programs import Program
@@ -126,7 +127,7 @@ def _checked(trace: Trace) -> Trace:
     try:
         return Trace.model_validate(trace.model_dump(), strict=False)
     except ValidationError as error:
-        raise from_pydantic(None, error, Trace) from None
+        raise trace_error(error, Trace) from None
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gpusim.common.errors import InputError, told
+from gpusim.common.errors import InputError
 from gpusim.common.files import read_bytes
 from gpusim.trace.checks import faults
-from gpusim.trace.fields import Strict
+from gpusim.trace.fields import Strict, told
 from gpusim.trace.file import require_content
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Stream

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
+from pydantic_core import ErrorDetails
 
-from gpusim.common import strict
-from gpusim.common.errors import PATTERNS, InputError, from_pydantic
+from gpusim.common import errors, strict
+from gpusim.common.errors import InputError
 
 # Limits of a trace; `gpusim schema trace` gives the limit of every number with its unit.
 LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
@@ -37,13 +40,11 @@ MAX_LAUNCHES = 10**7  # of one replay, every request counted
 ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
 STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
 NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
-PATTERNS.update(
-    {
-        STREAM_PATTERN: "main, internal0, internal1, …",
-        ID_PATTERN: "letters, digits, _ . / - :",
-        NAME_PATTERN: "letters, digits, _ . / -",
-    }
-)
+_PATTERNS = {
+    STREAM_PATTERN: "main, internal0, internal1, …",
+    ID_PATTERN: "letters, digits, _ . / - :",
+    NAME_PATTERN: "letters, digits, _ . / -",
+}
 
 
 def measured(unit: str, description: str | None = None, **limits: Any) -> Any:
@@ -59,6 +60,18 @@ def described(description: str, **limits: Any) -> Any:
 def fault(problem: str, expected: str, place: str = "") -> InputError:
     """Return the exception of a validator (pydantic takes a ValueError); `place` counts from the validator's own."""
     return InputError(None, place, problem, expected)
+
+
+def trace_error(error: ValidationError, of: type[BaseModel], path: str | os.PathLike[str] | None = None) -> InputError:
+    """The first fault that pydantic found in a trace, or a part of one that is to be an ``of``, as an InputError."""
+    return told(errors.first_problem(error), of, None if path is None else Path(path))
+
+
+def told(
+    error: ErrorDetails, of: type[BaseModel], path: Path | None = None, within: tuple[int | str, ...] = ()
+) -> InputError:
+    """A fault that pydantic found in an ``of``, or in the part of one that ``within`` locates."""
+    return errors.told(error, of, path, within, _PATTERNS)
 
 
 def require_printable(text: str, allowed: str = "") -> str:
@@ -88,7 +101,7 @@ class _FromPython(ModelMetaclass):
         try:
             return super().__call__(**cls._from_python({name: _tuples(value) for name, value in given.items()}))
         except ValidationError as error:
-            raise from_pydantic(None, error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
+            raise trace_error(error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
 
     def _from_python(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the fields, from the arguments of the constructor. A class may override this."""

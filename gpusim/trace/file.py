@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpusim.common.errors import InputError, expected_one_of, from_pydantic, kinds, quote, show
+from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
 from gpusim.common.files import path_of, read_bytes
-from gpusim.trace.fields import PartsRead
+from gpusim.trace.fields import PartsRead, trace_error
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import MAX_KEYS, content_of, text_of
@@ -73,7 +73,7 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
     except ValidationError as error:
-        raise from_pydantic(source, error, Trace) from None
+        raise trace_error(error, Trace, source) from None
 
 
 class _Object(dict[str, Any]):
