@@ -125,7 +125,7 @@ def queues_of_any_length() -> None:
 
 
 def service_stays_hidden() -> None:
-    """Where memory is free a kernel takes all that it waited for queues of memory less."""
+    """Free memory saves a kernel all its waits for queues of memory."""
     put(fit, "_quick", lambda kernel, residents, mix, exposed: 1.0 - math.fsum(contention.queued_shares(mix, exposed)))
 
 
@@ -323,8 +323,6 @@ def loads_times(dram: float, l2: float) -> Callable[[], None]:
         put(fit, "_dram_bytes", lambda launch: dram * dram_bytes(launch))
         put(fit, "_left_bytes", lambda launch, working_us, gpu: dram * left_bytes(launch, working_us, gpu))
         put(fit, "_l2_us", lambda mix, gpu: l2 * l2_us(mix, gpu))
-        if l2 == 0.0:
-            always_in_step()  # L2 has nothing more to serve otherwise
 
     return patch
 
