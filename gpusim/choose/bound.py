@@ -177,7 +177,7 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
 
 
 def displaced_bytes(algorithm: ConvolutionAlgorithm) -> float:
-    """Bytes by which an algorithm displaces what others have in L2; 0 if `in_context` does not count it."""
+    """Bytes of other operations in L2 that an algorithm displaces; 0 if `in_context` does not count it."""
     return 0.0 if algorithm.warm_us is None else touched_bytes(algorithm)
 
 

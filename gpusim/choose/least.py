@@ -119,7 +119,7 @@ def least_work(model: KernelModel, works: Reals) -> float:
 
 
 def _blocks_us(model: KernelModel, works: Reals, work: float, pace: _Pace, *, undisturbed: bool) -> float:
-    """Least time from the first block to the last end, us; ``works``: of each tile, ``work``: least that is done."""
+    """Lower bound on the makespan of a launch's blocks, us; ``works``: of each tile, ``work``: least in total."""
     ordered = np.sort(works)
     in_a_row = float(ordered[: -(-model.tiles // model.blocks)].sum())  # of the block that runs most tiles
     longest = max(in_a_row, float(ordered[-1]))

@@ -353,12 +353,12 @@ class SMArray:
         return noted
 
     def usage(self) -> tuple[float, array[float]]:
-        """Bin width (us) and, bin by bin and SM by SM, the uses integrated over time (unit x us)."""
+        """Bin width (us), and the resource use of each SM in each bin, integrated over time (unit x us)."""
         self.residents.record_all()
         return self.history.width, self.history.copy()
 
     def uses(self) -> array[float]:
-        """SM by SM, the uses integrated over all time (unit x us)."""
+        """Resource use of each SM, integrated over all time (unit x us)."""
         self.residents.record_all()
         return self.history.totals()
 

@@ -88,7 +88,7 @@ class History:
             self.flat[b * self.sms * USES + i] += uses[i]
 
     def totals(self) -> array[float]:
-        """SM by SM, the uses integrated over all time."""
+        """Resource use of each SM, integrated over all time (unit x us)."""
         found = reals(self.sms * USES)
         for i in range(self.sms * USES):
             for b in range(self.bins):

@@ -130,7 +130,7 @@ class Launches:
             self.end_here[i] = -1.0
 
     def describe(self, slot: int, model: KernelModel) -> None:
-        """Fill the tables of what a slot's kernel is."""
+        """Fill the tables that describe a slot's kernel."""
         need = model.need
         for r in range(RESOURCES):
             self.need[slot * RESOURCES + r] = need[r]

@@ -26,7 +26,7 @@ class Waits(NamedTuple):
 
 
 def stream_order(timeline: Timeline, order: Order) -> StreamOrder | None:
-    """How the order between streams is known, where the profile does not record it or it is not asked for."""
+    """Whether waits between streams are inferred or left out; None where the profile has them, or no stream waits."""
     streams = {activity.stream for activity in timeline.activities}
     if len({stream.process for stream in streams}) == len(streams):
         return None  # a process has one stream: nothing waits for anything beside its stream's order

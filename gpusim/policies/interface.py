@@ -177,7 +177,7 @@ class View(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Permission of a policy for one kernel.
+    """Resources that a policy grants one kernel.
 
     Attributes:
         kernel: its id.

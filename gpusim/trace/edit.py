@@ -205,7 +205,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _programs_of_all(traces: Sequence[Trace], names: Sequence[str], apart: bool) -> tuple[Program, ...]:
-    """The programs of traces side by side, whose names all differ and, if ``apart``, stand before their streams."""
+    """Programs of several traces under unique names; if ``apart``, streams get the name of their trace as a prefix."""
     every = [(name, one) for trace, name in zip(traces, names, strict=True) for one in _programs(trace, name)]
     count = Counter(program.name for _, program in every)
     found = []

@@ -127,7 +127,7 @@ class _Reading:
 
 
 def require_content(text: str, source: Path | None) -> dict[str, Any]:
-    """Return what the text of a trace holds; refuse what is no JSON of a version that is known."""
+    """Parse the text of a trace; refuse text that is not JSON, and unknown versions."""
     content = content_of(text, source)
     if not isinstance(content, dict):
         raise InputError(source, "", f"is {show(content)}", "an object with version, name, device, …")

@@ -42,7 +42,7 @@ def fair_shares(demands: Sequence[float]) -> list[float]:
 
 
 def mitigated(view: View, grants: Sequence[Grant], how: str, uncounted: Uncounted) -> list[Grant]:
-    """Return the grants of kernels that share every SM with limits on memory traffic by one of `MITIGATIONS`."""
+    """Grants for kernels that share every SM, their memory traffic limited by one of `MITIGATIONS`."""
     if how != "none":
         uncounted.ask(view.kernels)
     if how == "none" or len(grants) < 2:
