@@ -73,8 +73,7 @@ def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     work = least_work(model, works)
     warps_us = work * model.demand.warps_per_scheduler * model.unit_us / model.sm_count
     pace = _Pace(model)
-    first_us = _first_us(model, works, pace) if undisturbed else 0.0
-    us = model.latency_us + max(_blocks_us(model, works, work, pace, undisturbed=undisturbed), first_us)
+    us = model.latency_us + _blocks_us(model, works, work, pace, undisturbed=undisturbed)
     busy_us = (warps_us * max(model.demand.demands), work * model.dram_share_us, work * model.l2_share_us)
     return Least(us, busy_us, model.latency_us, (Step(us, model.latency_us, pace.spread_us(work)),))
 
@@ -123,24 +122,27 @@ def _blocks_us(model: KernelModel, works: Reals, work: float, pace: _Pace, *, un
     ordered = np.sort(works)
     in_a_row = float(ordered[: -(-model.tiles // model.blocks)].sum())  # of the block that runs most tiles
     longest = max(in_a_row, float(ordered[-1]))
+    if not undisturbed:
+        return pace.least_us(_Share(work, first=0.0 if may_be_jumped(model) else longest))
+    on_one_sm_us = _on_one_sm_us(model, ordered, work, pace)
     if may_be_jumped(model):
-        if not undisturbed:
-            return pace.least_us(_Share(work))
-        return min(pace.least_jumped_us(work), _on_one_sm_us(model, ordered, work, pace))
-    of_block = pace.least_us(_Share(work, first=longest))
-    return max(of_block, _on_one_sm_us(model, ordered, work, pace)) if undisturbed else of_block
+        of_blocks = min(pace.least_jumped_us(work), on_one_sm_us)
+    else:
+        of_blocks = max(pace.least_us(_Share(work, first=longest + pace.ramp)), on_one_sm_us)
+    return max(of_blocks, pace.least_us(_Share(work)) + pace.ramp_us(float(ordered[0])))
 
 
 def _on_one_sm_us(model: KernelModel, ordered: Reals, work: float, pace: _Pace) -> float:
     """Least time of the SM that runs most blocks or tiles of a launch, us; it runs at least the mean of all SMs."""
     if model.persistent:
         tiles = -(-model.tiles // min(model.blocks, model.sm_count))  # one after the other where SMs hold one block
-        return pace.least_us(_Share(work, first=float(ordered[:tiles].sum()))) if model.blocks_per_sm == 1 else 0.0
+        in_a_row = float(ordered[:tiles].sum())
+        return pace.least_us(_Share(work, first=in_a_row + pace.ramp)) if model.blocks_per_sm == 1 else 0.0
     fewest = -(-model.blocks // model.sm_count)
     found = inf
     for count in range(fewest, max(fewest, model.blocks_per_sm) + 1):
         before = -(-count // model.blocks_per_sm) - 1  # blocks that one place ran before the last block started
-        first, on_sm = float(ordered[:before].sum()), float(ordered[:count].sum())
+        first, on_sm = float(ordered[:before].sum()), float(ordered[:count].sum()) + pace.ramp
         found = min(found, pace.least_us(_Share(work, first, float(ordered[0]), on_sm, count)))
     return found
 
@@ -169,8 +171,7 @@ class _Pace:
         self.model, self.times = model, block_times(model)
         paces = [count / time for count, time in enumerate(self.times, 1)]
         self.best = max(paces)  # of an SM
-        of_oldest = (age_shares(n, model.age_preference)[0] / time for n, time in enumerate(self.times, 1))
-        self.fastest = max(of_oldest)  # of one block
+        self.ramp = min(model.ramps, default=0.0)  # work that a block has beside its own, where it starts with the first
         most = model.sm_count * _concave_at(paces, model.blocks / model.sm_count)
         low = most * np.array(RANGES)
         self.high = np.append(low[1:], most)
@@ -202,6 +203,20 @@ class _Pace:
         """The least time for which some work keeps all SMs busy, us."""
         return work * float(self.slowdown[0]) / self.best / self.model.sm_count
 
+    def ramp_us(self, shortest: float) -> float:
+        """How much later the work of all SMs is done because of ramps, us, at least; ``shortest``: work of a block.
+
+        Blocks have a ramp if they start before any has ended. Until then each SM works at its ramps, which take the
+        launch as long however many they are (`KernelModel.ramps`), or holds none of its blocks.
+        """
+        if not self.model.ramps:
+            return 0.0
+        paces = np.arange(1, len(self.times) + 1) / np.array(self.times)
+        oldest = [age_shares(n, self.model.age_preference)[0] / time for n, time in enumerate(self.times, 1)]
+        until_end = (shortest + np.array(self.model.ramps)) / np.maximum.accumulate(oldest)
+        whole = self.model.ramps[0] * self.times[0] * (paces / np.maximum.accumulate(paces)).min()
+        return min(whole, float(until_end.min())) * float(self.slowdown[0])
+
     def least_jumped_us(self, work: float) -> float:
         """The least time where a replay jumps over waves: for one wave at least, of few blocks of the launch."""
         few = self.model.blocks / (JUMPED + 2)  # resident while it jumps, at most
@@ -227,17 +242,6 @@ def _concave_at(paces: Sequence[float], mean: float) -> float:
     within = [(a, b) for a in points for b in points if a[0] <= mean < b[0]]
     between = (a[1] + (b[1] - a[1]) * (mean - a[0]) / (b[0] - a[0]) for a, b in within)
     return max(*(pace for count, pace in points if count <= mean), *between, 0.0)
-
-
-def _first_us(model: KernelModel, works: Reals, pace: _Pace) -> float:
-    """Least time of the blocks that are placed first, on one of their SMs, with their ramp, us.
-
-    The first block of the launch is one of them, and the shortest has its SM's throughput with as many others at most.
-    """
-    ramps = model.ramps or (0.0,) * model.blocks_per_sm
-    first, shortest = float(works[0]), float(works.min())
-    each = (max((first + ramp) / pace.fastest, n * (shortest + ramp) / pace.best) for n, ramp in enumerate(ramps, 1))
-    return min(each, default=0.0) * model.unit_us
 
 
 def block_times(model: KernelModel) -> list[float]:
