@@ -71,6 +71,16 @@ def test_the_youngest_block_of_an_sm_takes_longest() -> None:
     assert least_of_kernel(model).alone_us == pytest.approx(1.0 + 3.0 * two)  # evicted, blocks may share it evenly
 
 
+def test_blocks_have_their_ramp_or_wait_for_the_first_to_end() -> None:
+    """One at a time on an SM: two in a row and a ramp. With room for all, the work of all SMs is as much later."""
+    one, two = (mix_times([(bounded().demand, count)])[0] for count in (1, 2))
+    alone = bounded(ramp_work=0.25)
+    assert least_of_kernel(alone, undisturbed=True).alone_us == pytest.approx(1.0 + 3.0 * 2.25 * one)
+    assert least_of_kernel(alone).alone_us == pytest.approx(1.0 + 3.0 * 2.0 * one)  # evicted, a block starts anew
+    beside = bounded(ramp_work=0.25, blocks_per_sm=2)
+    assert least_of_kernel(beside, undisturbed=True).alone_us == pytest.approx(1.0 + 3.0 * 1.25 * two)
+
+
 def test_few_blocks_left_wait_less_for_memory() -> None:
     """Of 6 tiles on 4 SMs two come last: with half the load, DRAM slows them less than the first four."""
     model = bounded(blocks=4, tiles=6, load=MemoryLoad(0.25, 0.0), row=4)

@@ -17,7 +17,7 @@ from gpusim.choose.graph import Graph
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, Step
 from gpusim.choose.mixes_array import progress_of_mixes
-from gpusim.choose.mixes_bound import Option, kernel_of, program_of, progress_in
+from gpusim.choose.mixes_bound import Option, kernel_of, one_by_one_us, program_of, progress_in
 from gpusim.choose.simplex import maximum
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel
@@ -172,6 +172,7 @@ def test_no_mix_earns_more_than_those_that_are_looked_at(options: dict[str, list
     graph = Graph({id: () for id in options})
     program = program_of(graph, options, ROOM, frozenset(), 0.0, loads=False)
     assert program is not None and program.bound() > 0.0
+    assert program.bound() <= one_by_one_us(found[0] for found in options.values()) * 1.01
     of_kernel, earns, loads = program.in_range(0, program.prices)
     priced = {id(one.model): price for one, price in zip(program.of_kernel, of_kernel, strict=True)}
     by_op = [

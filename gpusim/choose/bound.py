@@ -17,7 +17,7 @@ from math import fsum
 from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, Step, least_of_launches, least_work, less_of, tile_works
-from gpusim.choose.mixes_bound import Option, program_of
+from gpusim.choose.mixes_bound import Option, one_by_one_us, program_of
 from gpusim.choose.plan import Plan, Work
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context, touched_bytes
@@ -137,17 +137,27 @@ class Bounds:
             found.append(Bound(least_in_any_lanes(graph, choices, self._turn_us, self.session.gpu.sm_count), PARTS[1]))
         for r in (1, 2):
             found.append(Bound(idle + fsum(min(one.busy_us[r] for one in of) for of in choices.values()), PARTS[1 + r]))
-        found.append(Bound(self._mixes_us(work, graph, names, chain, idle), PARTS[-1]))
+        enough_us = max(one.us for one in found)
+        found.append(Bound(self._mixes_us(work, graph, names, chain, idle, enough_us), PARTS[-1]))
         return max(found, key=lambda one: one.us)
 
     def _mixes_us(
-        self, work: Work, graph: Graph, names: Mapping[str, Sequence[str]], chain: frozenset[str], idle: float
+        self,
+        work: Work,
+        graph: Graph,
+        names: Mapping[str, Sequence[str]],
+        chain: frozenset[str],
+        idle: float,
+        enough_us: float,
     ) -> float:
-        """The least time of the work, after others that touch the least, and the most."""
+        """The least time of the work, after others that touch the least, and the most; 0 if no more than enough."""
         made = [
             {id: [self._option(id, name, work, way) for name in found] for id, found in names.items()}
             for way in (0, -1)
         ]
+        # mixes may do the work of the fastest algorithms kernel by kernel
+        if idle + one_by_one_us(min(of, key=lambda one: one.alone_us) for of in made[0].values()) <= enough_us:
+            return 0.0
         different = made[:1] if _kernels_of(made[0]) == _kernels_of(made[1]) else made
         capacity = self.session.gpu.limits.capacity
         programs = [program_of(graph, options, capacity, chain, idle, loads=self.planned) for options in different]

@@ -171,7 +171,7 @@ class _Pace:
         self.model, self.times = model, block_times(model)
         paces = [count / time for count, time in enumerate(self.times, 1)]
         self.best = max(paces)  # of an SM
-        self.ramp = min(model.ramps, default=0.0)  # work that a block has beside its own, where it starts with the first
+        self.ramp = min(model.ramps, default=0.0)  # least work that one of the first blocks has beside its own
         most = model.sm_count * _concave_at(paces, model.blocks / model.sm_count)
         low = most * np.array(RANGES)
         self.high = np.append(low[1:], most)
@@ -214,7 +214,7 @@ class _Pace:
         paces = np.arange(1, len(self.times) + 1) / np.array(self.times)
         oldest = [age_shares(n, self.model.age_preference)[0] / time for n, time in enumerate(self.times, 1)]
         until_end = (shortest + np.array(self.model.ramps)) / np.maximum.accumulate(oldest)
-        whole = self.model.ramps[0] * self.times[0] * (paces / np.maximum.accumulate(paces)).min()
+        whole = self.model.ramps[0] * self.times[0] * float((paces / np.maximum.accumulate(paces)).min())
         return min(whole, float(until_end.min())) * float(self.slowdown[0])
 
     def least_jumped_us(self, work: float) -> float:

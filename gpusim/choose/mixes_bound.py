@@ -14,7 +14,7 @@ ones are the dual of a linear program: the least time of mixes that do all the w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from math import factorial, fsum, inf
@@ -58,6 +58,18 @@ class Option:
     alone_us: float  # least time on an idle GPU
     dram_us: float  # least time for which it keeps DRAM busy
     l2_us: float  # the same of L2
+
+
+def one_by_one_us(options: Iterable[Option]) -> float:
+    """Time of some work kernel by kernel, each with its best number of blocks on all SMs; or of DRAM or L2."""
+    sms_us, dram_us, l2_us = 0.0, 0.0, 0.0
+    for option in options:
+        for model, work in option.kernels:
+            one = kernel_of(model, work, 0)
+            demand = one.best * model.unit_us * model.sm_count
+            sms_us += one.us * model.slowdown(demand * model.load.dram, demand * model.load.l2, 1.0, 1.0)
+        dram_us, l2_us = dram_us + option.dram_us, l2_us + option.l2_us
+    return max(sms_us, dram_us, l2_us)
 
 
 @dataclass(frozen=True)
