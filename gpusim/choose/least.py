@@ -11,6 +11,7 @@ Everything here holds in the model's own replays, whatever runs beside a kernel 
 * What the blocks on an SM use of its issue slots, of a pipe and of the L1 path never exceeds what these sustain
   (`gpusim.model.mixing.progress`). Kernels that different resources bind may run side by side at full speed.
 * Nothing moves more than DRAM and L2 sustain.
+* A block that starts before any of its launch has ended has a ramp (`_Pace.ramp`); the others wait for that end.
 * A block takes at least as long as one that has its SM to itself, and holds its registers, shared memory, warps and
   slot for that time; what all hold never exceeds the SMs.
 
@@ -124,25 +125,26 @@ def _blocks_us(model: KernelModel, works: Reals, work: float, pace: _Pace, *, un
     longest = max(in_a_row, float(ordered[-1]))
     if not undisturbed:
         return pace.least_us(_Share(work, first=0.0 if may_be_jumped(model) else longest))
-    on_one_sm_us = _on_one_sm_us(model, ordered, work, pace)
+    ramp, late_us = pace.ramp(float(ordered[0]))
+    on_one_sm_us = _on_one_sm_us(model, ordered, work, pace, ramp)
     if may_be_jumped(model):
         of_blocks = min(pace.least_jumped_us(work), on_one_sm_us)
     else:
-        of_blocks = max(pace.least_us(_Share(work, first=longest + pace.ramp)), on_one_sm_us)
-    return max(of_blocks, pace.least_us(_Share(work)) + pace.ramp_us(float(ordered[0])))
+        of_blocks = max(pace.least_us(_Share(work, first=longest + ramp)), on_one_sm_us)
+    return max(of_blocks, pace.least_us(_Share(work)) + late_us)
 
 
-def _on_one_sm_us(model: KernelModel, ordered: Reals, work: float, pace: _Pace) -> float:
+def _on_one_sm_us(model: KernelModel, ordered: Reals, work: float, pace: _Pace, ramp: float) -> float:
     """Least time of the SM that runs most blocks or tiles of a launch, us; it runs at least the mean of all SMs."""
     if model.persistent:
         tiles = -(-model.tiles // min(model.blocks, model.sm_count))  # one after the other where SMs hold one block
         in_a_row = float(ordered[:tiles].sum())
-        return pace.least_us(_Share(work, first=in_a_row + pace.ramp)) if model.blocks_per_sm == 1 else 0.0
+        return pace.least_us(_Share(work, first=in_a_row + ramp)) if model.blocks_per_sm == 1 else 0.0
     fewest = -(-model.blocks // model.sm_count)
     found = inf
     for count in range(fewest, max(fewest, model.blocks_per_sm) + 1):
         before = -(-count // model.blocks_per_sm) - 1  # blocks that one place ran before the last block started
-        first, on_sm = float(ordered[:before].sum()), float(ordered[:count].sum()) + pace.ramp
+        first, on_sm = float(ordered[:before].sum()), float(ordered[:count].sum()) + ramp
         found = min(found, pace.least_us(_Share(work, first, float(ordered[0]), on_sm, count)))
     return found
 
@@ -171,7 +173,6 @@ class _Pace:
         self.model, self.times = model, block_times(model)
         paces = [count / time for count, time in enumerate(self.times, 1)]
         self.best = max(paces)  # of an SM
-        self.ramp = min(model.ramps, default=0.0)  # least work that one of the first blocks has beside its own
         most = model.sm_count * _concave_at(paces, model.blocks / model.sm_count)
         low = most * np.array(RANGES)
         self.high = np.append(low[1:], most)
@@ -203,19 +204,24 @@ class _Pace:
         """The least time for which some work keeps all SMs busy, us."""
         return work * float(self.slowdown[0]) / self.best / self.model.sm_count
 
-    def ramp_us(self, shortest: float) -> float:
-        """How much later the work of all SMs is done because of ramps, us, at least; ``shortest``: work of a block.
+    def ramp(self, shortest: float) -> tuple[float, float]:
+        """Return what ramps add, at least: to the work of one SM or block, and to the time of all SMs, us.
 
-        Blocks have a ramp if they start before any has ended. Until then each SM works at its ramps, which take the
-        launch as long however many they are (`KernelModel.ramps`), or holds none of its blocks.
+        Blocks have a ramp if they start before any has ended. A block or SM that starts later waits for that end. While
+        it does, the block that ends first does its ramp and the ``shortest`` work.
+
+        Until that end, an SM with n blocks works at n ramps, which take it as long whatever n is (`KernelModel.ramps`),
+        or it holds none. So either all SMs together are late by a ramp, or a block has ended sooner, and before that
+        end all work was ramps at most. An SM may have held fewer blocks before, and then have worked faster: its pace
+        counts as the highest of all numbers up to n.
         """
         if not self.model.ramps:
-            return 0.0
-        paces = np.arange(1, len(self.times) + 1) / np.array(self.times)
+            return 0.0, 0.0
+        ramps, paces = np.array(self.model.ramps), np.arange(1, len(self.times) + 1) / np.array(self.times)
         oldest = [age_shares(n, self.model.age_preference)[0] / time for n, time in enumerate(self.times, 1)]
-        until_end = (shortest + np.array(self.model.ramps)) / np.maximum.accumulate(oldest)
-        whole = self.model.ramps[0] * self.times[0] * float((paces / np.maximum.accumulate(paces)).min())
-        return min(whole, float(until_end.min())) * float(self.slowdown[0])
+        until_end = float(((shortest + ramps) / np.maximum.accumulate(oldest)).min())
+        whole = float(ramps[0]) * self.times[0] * float((paces / np.maximum.accumulate(paces)).min())
+        return min(float(ramps.min()), until_end / self.times[0]), min(whole, until_end) * float(self.slowdown[0])
 
     def least_jumped_us(self, work: float) -> float:
         """The least time where a replay jumps over waves: for one wave at least, of few blocks of the launch."""
