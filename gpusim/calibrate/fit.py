@@ -383,7 +383,7 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
         times = tiled / gpu.sm_count if residents <= 1.0 else 1.0
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
     turns = min(1.0, turns)
-    least_free = max(turns, _quick(kernel, residents, launch.mix, exposed))
+    least_free = max(turns, _time_without_queues(kernel, residents, launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
     for_hits = hit_wait_share(launch.mix)
@@ -396,7 +396,7 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses, early), free * (1.0 - missed)
 
 
-def _quick(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
+def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
     """Time of an instruction if the kernel had not waited for queues of L2 and DRAM, over that in the recording.
 
     Reads would have a shorter latency. What an instruction takes of the SM stays, so less of it would be hidden; it
