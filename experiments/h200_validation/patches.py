@@ -179,6 +179,11 @@ def no_read_queues() -> None:
     put(fit, "_reads_longer", lambda launch, gpu: 0.0)
 
 
+def active_as_counted() -> None:
+    """Active cycles of kernels in graphs are as a profiler counted them."""
+    put(fit, "_active_within", lambda working_us, launch, gpu: launch)
+
+
 def no_power_limit() -> None:
     """No recording is taken to have been held back by the power limit."""
     put(fit, "_held_clock", lambda launch, free, gpu: 1.0)
