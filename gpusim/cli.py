@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, NoReturn, TextIO
 
 from gpusim import __version__
 from gpusim.common.errors import InputError, closest, expected_one_of
+from gpusim.common.garbage import collect_seldom
 
 DESCRIPTION = "Replay recorded GPU kernels under policies that share one GPU between programs."
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
-COLLECT_AFTER = 200_000  # objects, not 700: looking for cycles, of which replays make few, took a tenth of their time
 
 
 class Command(NamedTuple):
@@ -148,7 +148,7 @@ def _whole_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status; without ``argv`` that of this process."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    gc.set_threshold(COLLECT_AFTER)
+    collect_seldom()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looks for them in every installed package
     _forgive_encoding()
     try:

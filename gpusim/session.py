@@ -30,7 +30,7 @@ from gpusim.policies.registry import Given, Spec, each_once, spec_of
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.error_band import error_band, was_measured
 from gpusim.results.gains import gain_us, sm_time
-from gpusim.results.metrics import BASELINE, DEFAULT_POLICIES, normalised_progress, sharing, speedup
+from gpusim.results.metrics import BASELINE, DEFAULT_POLICIES, normalised_progress, sharing, times_as_long
 from gpusim.results.result import Result
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import StreamOrder, Trace
@@ -233,7 +233,7 @@ class Session:
             entries.append(
                 Entry(
                     result,
-                    speedup_vs_serial=speedup(self.serial_us(trace), result.makespan_us),
+                    speedup_vs_serial=times_as_long(self.serial_us(trace), result.makespan_us),
                     how_wrong=error_band(result, trace, self.gpu, self.recorded_on),
                     rests_on_order=trace.order is not None and spec.text != BASELINE,
                     restarted=again,

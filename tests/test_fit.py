@@ -12,6 +12,7 @@ from tiny import launch, tiny
 
 from gpusim.calibrate.fit import (
     BLOCK_ENDS_CYCLES,
+    _active_within,
     _before_work_us,
     _fitted,
     _issue_us,
@@ -211,6 +212,7 @@ def test_mean_residents_are_between_one_and_the_most(warps: float | None, reside
         (20.0, 40.0, 8, 16.0 + 1.0, 1.0),  # loading takes four fifths at most
         (5.0, 40.0, 8, 4.0 + 0.8 * 0.8, 0.8 * 0.2),  # and both together four fifths of the rest
         (1.0, None, 8, 0.8 / 1.05, 0.8 * 0.05 / 1.05),
+        (20.0, -0.75, 8, 0.25, 1.0 + 0.75),  # in a graph: in all as long as in a stream
     ],
 )
 def test_launch_and_first_instructions_take_no_more_than_most_of_the_time(
@@ -220,6 +222,22 @@ def test_launch_and_first_instructions_take_no_more_than_most_of_the_time(
     stalls = WarpStalls(no_instruction=0.3, imc_miss=0.1, selected=1.0, not_selected=2.6)
     one = counted(blocks, duration_us, stalls=stalls).model_copy(update={"load_us": load_us})
     assert _before_work_us(one, 1, GPU) == pytest.approx((before, first))
+
+
+@pytest.mark.parametrize(
+    ("load_us", "counted_us", "expected_us"),
+    [(-0.75, 20.0, 10.0), (-0.75, 5.0, 5.0), (None, 20.0, 20.0)],
+)
+def test_in_a_graph_sms_are_active_no_longer_than_blocks_worked(
+    load_us: float | None, counted_us: float, expected_us: float
+) -> None:
+    """Blocks worked for 10 us; the mean SM was active half as long as the longest."""
+    longest, expected = counted_us * GPU.boost_clock_mhz, expected_us * GPU.boost_clock_mhz
+    one = counted(8, active_cycles_avg=longest / 2.0, active_cycles_max=longest)
+    mix = _active_within(10.0, one.model_copy(update={"load_us": load_us}), GPU).mix
+    assert mix is not None
+    assert mix.active_cycles_avg == pytest.approx(expected / 2.0)
+    assert mix.active_cycles_max == pytest.approx(expected)
 
 
 # ---- who goes first, and how the tail falls

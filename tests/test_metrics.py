@@ -17,7 +17,7 @@ from gpusim.results.metrics import (
     metrics,
     percentile,
     sharing,
-    speedup,
+    times_as_long,
     utilisation,
 )
 from gpusim.results.result import Result
@@ -94,9 +94,9 @@ def test_bounds(shares: list[float]) -> None:
 
 
 def test_speedup_of_what_takes_no_time_is_1() -> None:
-    assert speedup(30.0, 20.0) == 1.5
-    assert speedup(30.0, 0.0) == 1.0
-    assert speedup(3e-4, 1e-4) == pytest.approx(3.0)
+    assert times_as_long(30.0, 20.0) == 1.5
+    assert times_as_long(30.0, 0.0) == 1.0
+    assert times_as_long(3e-4, 1e-4) == pytest.approx(3.0)
 
 
 def test_geometric_mean() -> None:

@@ -6,9 +6,12 @@ from itertools import product
 from statistics import fmean
 
 import pytest
+from cores import is_compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.engine import core as used_core
+from gpusim.model import contention
 from gpusim.model.mixing import Use, blocked_slots, burst_length, progress
 from tests.scheduler_oracle import Class, OracleKernel, issued, use_of
 
@@ -32,7 +35,7 @@ shares = st.floats(0.01, 1.0)
 uses = st.builds(
     Use,
     issue=shares,
-    pipes=st.tuples(shares, shares),
+    pipes=st.tuples(shares, st.just(0.0) | shares),
     operands=st.just(0.0) | st.floats(0.0, 0.5),
     path=st.floats(0.0, 1.0),
     visit=st.floats(0.5, 32.0),
@@ -40,6 +43,7 @@ uses = st.builds(
     burst=st.floats(1.0, 30.0),
     together=st.floats(0.0, 1.0),
     warps=st.integers(1, 16),
+    slowest_counts=st.booleans(),
 )
 
 
@@ -54,6 +58,13 @@ def test_the_rules_follow_a_scheduler_simulated_warp_by_warp() -> None:
         predicted = progress([use_of(older), use_of(younger)])
         off += [abs(a - b) for a, b in zip(predicted, oracle_progress(older, younger), strict=True)]
     assert fmean(off) < MOST_OFF
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
+@given(st.lists(uses, min_size=1, max_size=5))
+def test_compiled_kernels_mix_as_plain_ones_to_the_bit(mix: list[Use]) -> None:
+    assert contention.progress is used_core.progress is not progress
+    assert used_core.progress(mix) == progress(mix)
 
 
 def test_an_older_kernel_that_fills_the_slots_starves_a_copy() -> None:

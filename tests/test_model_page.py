@@ -41,7 +41,7 @@ SAID = [  # words of the page with the numbers of the code
     f"({memory.HALVINGS} bisections)",
     f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} (μ₀ J({memory.STREAM_QUEUE:g}) + (μ-μ₀) "
     f"J({memory.MISS_QUEUE:g}))",
-    f"({memory.CODE_LATENCY:g} J({memory.MISS_QUEUE:g}) - 1)",
+    f"({memory.CODE_LATENCY:g} J({memory.STREAM_QUEUE:g}) - 1)",
     f"{contention.DRAM_LATENCY_CYCLES:g} (missed + (1 - missed)/{memory.MISS_LATENCY:g})",
     f"u_r/max({mixing.LEAST_LEFT:g}, 1-o_r)",
     f"clip({mixing.STALL_CYCLES:g}/`wait`, 1, {mixing.LONGEST_BURST:g})",

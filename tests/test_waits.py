@@ -35,7 +35,7 @@ def test_waits_for_code_by_hand() -> None:
     """Half of a time waits for code, of which the caches have lost a half; DRAM is as busy as it can be, or idle."""
     wait = MemoryWait(serial=1.0, code=0.5)
     assert wait_slowdown(0.0, 0.0, 0.0, wait, 0.5) == pytest.approx(1.0 + 0.25 * (CODE_LATENCY - 1.0))
-    busy = CODE_LATENCY * (1.0 + MISS_QUEUE)
+    busy = CODE_LATENCY * (1.0 + STREAM_QUEUE)
     assert wait_slowdown(0.5, 0.0, 0.5, wait, 0.5) == pytest.approx(1.0 + 0.25 * (busy - 1.0))
 
 

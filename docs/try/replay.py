@@ -13,7 +13,7 @@ from gpusim.commands.replay_tables import print_comparison
 from gpusim.common.errors import InputError
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.error_band import error_band
-from gpusim.results.metrics import speedup
+from gpusim.results.metrics import times_as_long
 from gpusim.session import opened
 
 
@@ -27,7 +27,7 @@ def compared(path: str, policies: Sequence[str], step: Callable[[str], object]) 
         for policy in policies:
             step(f"replaying under {policy}")
             result = session.replay(trace, policy)
-            gain, error = speedup(serial_us, result.makespan_us), error_band(result, trace, session.gpu)
+            gain, error = times_as_long(serial_us, result.makespan_us), error_band(result, trace, session.gpu)
             entries.append(Entry(result, gain, error, notes=result.notes))
     except InputError as error:
         return str(error)

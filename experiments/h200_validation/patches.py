@@ -35,6 +35,12 @@ def put(module: Any, name: str, value: Any) -> None:
     setattr(module, name, value)
 
 
+def _put_in_mixing(name: str, value: Any) -> None:
+    """Replace a part of how kernels mix, and have the model use that file: the compiled core has a copy of it."""
+    put(mixing, name, value)
+    put(contention, "progress", mixing.progress)
+
+
 def _put_mix_times(mix_times: Callable[..., list[float]]) -> None:
     """Replace how residents of an SM slow one another, wherever it is called."""
     for module in (contention, kernel_model, fit):
@@ -95,7 +101,7 @@ def no_operands() -> None:
 
 def no_path_wait() -> None:
     """Requests of others on the path to L1 take no time."""
-    put(mixing, "_path_wait", lambda i, uses, shares: 0.0)
+    _put_in_mixing("_path_waits", lambda uses, shares: [0.0] * len(uses))
 
 
 def no_together() -> None:
@@ -106,7 +112,7 @@ def no_together() -> None:
 
 def no_fullest_beside_others() -> None:
     """Beside others the mean scheduler counts, not the fullest."""
-    put(mixing, "_meeting", lambda i, uses: 1.0)
+    _put_in_mixing("_meeting", lambda i, uses: 1.0)
 
 
 def no_hit_queue() -> None:
@@ -126,7 +132,11 @@ def queues_of_any_length() -> None:
 
 def service_stays_hidden() -> None:
     """Free memory saves a kernel all its waits for queues of memory."""
-    put(fit, "_quick", lambda kernel, residents, mix, exposed: 1.0 - math.fsum(contention.queued_shares(mix, exposed)))
+
+    def without_queues(kernel: Any, residents: float, mix: Any, exposed: float) -> float:
+        return 1.0 - math.fsum(contention.queued_shares(mix, exposed))
+
+    put(fit, "_time_without_queues", without_queues)
 
 
 def no_hidden_waits() -> None:
@@ -161,12 +171,17 @@ def no_sets_in_l1() -> None:
 
 def no_handing_on() -> None:
     """Warps that hardly ever stall let others in after each burst."""
-    put(mixing, "CHAINED_WARPS", math.inf)
+    _put_in_mixing("CHAINED_WARPS", math.inf)
 
 
 def no_read_queues() -> None:
     """Reads of a kernel alone wait only as its loads of L2 and DRAM say."""
     put(fit, "_reads_longer", lambda launch, gpu: 0.0)
+
+
+def active_as_counted() -> None:
+    """Active cycles of kernels in graphs are as a profiler counted them."""
+    put(fit, "_active_within", lambda working_us, launch, gpu: launch)
 
 
 def no_power_limit() -> None:
@@ -555,7 +570,7 @@ def no_uncounted_pipe() -> None:
 
 def no_totals() -> None:
     """What kernels of a mix use together may be more than an SM has."""
-    put(mixing, "_totals", lambda uses, shares: [0.0])
+    _put_in_mixing("_totals", lambda uses, shares: [0.0])
 
 
 def counted_clusters() -> None:

@@ -149,6 +149,8 @@ ABLATION = (
             patch=patches.no_block_ends),
     Variant("no-borrowing", "kernels without counters get none from another launch of theirs",
             patch=patches.no_borrowing, on=MODELS_ONLY),
+    Variant("active-as-counted", "SMs were active in a graph as long as a profiler counted",
+            patch=patches.active_as_counted, on=MODELS_ONLY),
     Variant("no-gaps", "kernels follow one another without a gap", {"kernel_gap_us": 0.0}, on=MODELS_ONLY),
     Variant("no-graphs", "kernels of a profile start as in a stream", patch=patches.no_graphs, on=MODELS_ONLY),
     Variant("touched-as-told", "calls touch only what their trace tells", patch=patches.touched_as_told, on=CALLS_ONLY),

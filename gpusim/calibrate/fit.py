@@ -33,7 +33,7 @@ from gpusim.model.contention import (
     time_at,
     warp_demand,
 )
-from gpusim.model.context import in_graph
+from gpusim.model.context import in_graph, with_active_cycles
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
 from gpusim.model.memory import (
@@ -123,8 +123,20 @@ def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelMod
     """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us)."""
     blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
-    model = _shape(launch, blocks_per_sm, launch.duration_us - latency - ramp_us, gpu)
+    working_us = launch.duration_us - latency - ramp_us
+    model = _shape(_active_within(working_us, launch, gpu), blocks_per_sm, working_us, gpu)
     return replace(model, latency_us=latency), ramp_us
+
+
+def _active_within(working_us: float, launch: KernelLaunch, gpu: GPU) -> KernelLaunch:
+    """The launch, with its SMs active no longer than blocks worked, if it is in a graph.
+
+    While a profiler counts, a kernel finds less in the caches than right after the kernel that wrote its input [D].
+    """
+    mix, longest = launch.mix, working_us * gpu.boost_clock_mhz
+    if mix is None or not in_graph(launch) or not mix.active_cycles_max or mix.active_cycles_max <= longest:
+        return launch
+    return launch.model_copy(update={"mix": with_active_cycles(mix, longest / mix.active_cycles_max)})
 
 
 def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple[float, float]:
@@ -132,15 +144,15 @@ def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple
 
     The delay is the launch latency and the load of instructions given in the trace. The ramp is the wait of a block for
     instructions and constants, which caches hold afterwards [D]. A kernel of a CUDA graph starts sooner, but its first
-    blocks find data and code of others in the caches: together as long as in a stream [D]. All is
-    limited to a large part of the recorded time.
+    blocks find data and code of others in the caches: together as long as in a stream [D]. All is limited to a large
+    part of the recorded time.
     """
     recorded = launch.duration_us
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
     lives = max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
     first_us = fetch_stall_share(launch.mix) * recorded / lives
     if in_graph(launch):
-        first_us += gpu.model.kernel_gap_us - loading
+        first_us -= loading
     most_us = LATENCY_SHARE * (recorded - loading)
     short = min(1.0, most_us / max(gpu.model.launch_latency_us + first_us, 1e-9))
     return max(0.0, loading + short * gpu.model.launch_latency_us), short * first_us
@@ -371,7 +383,7 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
         times = tiled / gpu.sm_count if residents <= 1.0 else 1.0
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
     turns = min(1.0, turns)
-    least_free = max(turns, _quick(kernel, residents, launch.mix, exposed))
+    least_free = max(turns, _time_without_queues(kernel, residents, launch.mix, exposed))
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
     dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
     for_hits = hit_wait_share(launch.mix)
@@ -384,7 +396,7 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses, early), free * (1.0 - missed)
 
 
-def _quick(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
+def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
     """Time of an instruction if the kernel had not waited for queues of L2 and DRAM, over that in the recording.
 
     Reads would have a shorter latency. What an instruction takes of the SM stays, so less of it would be hidden; it

@@ -61,7 +61,7 @@ GROWS = 2.0  # times the mean latency of the first third, from which on that of 
 MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
-T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, two-sided 95 %, by degrees of freedom
+T_95 = 4.303  # Student's t, two-sided 95 %, for the mean over `SEEDS`
 R = TypeVar("R")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
@@ -467,10 +467,10 @@ def _other_seeds(trace: Trace) -> Iterator[Trace]:
 
 
 def _half_width(values: Sequence[float]) -> float:
-    """Half of the 95 % confidence interval of a mean."""
+    """Half of the 95 % confidence interval of a mean over `SEEDS`."""
     mean, freedom = fmean(values), len(values) - 1
     deviation = sqrt(fsum((value - mean) ** 2 for value in values) / freedom)
-    return T_95[freedom] * deviation / sqrt(len(values))
+    return T_95 * deviation / sqrt(len(values))
 
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:

@@ -23,7 +23,7 @@ from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import UNKNOWN
 from gpusim.policies.registry import spec_of
-from gpusim.results.metrics import speedup
+from gpusim.results.metrics import times_as_long
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES, KernelRun
 from gpusim.session import AnyGPU, AnyTrace, Session, opened
@@ -54,7 +54,7 @@ class Slowed:
     @property
     def slowdown(self) -> float:
         """Time it took over its time isolated."""
-        return speedup(self.took_us, self.isolated_us)
+        return times_as_long(self.took_us, self.isolated_us)
 
     @property
     def cause(self) -> str:
@@ -77,7 +77,7 @@ class Group:
     @property
     def slowdown(self) -> float:
         """Time they took over their time isolated."""
-        return speedup(self.took_us, self.isolated_us)
+        return times_as_long(self.took_us, self.isolated_us)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,8 @@ def in_shares(by_us: Mapping[str, float], most: int) -> str:
 def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:
     """Makespan and gain over plain streams of each other arrangement."""
     return [
-        {"policy": policy, "makespan_us": us, "gain": speedup(makespan_us, us)} for policy, us in arrangements.items()
+        {"policy": policy, "makespan_us": us, "gain": times_as_long(makespan_us, us)}
+        for policy, us in arrangements.items()
     ]
 
 

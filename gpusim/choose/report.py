@@ -24,7 +24,7 @@ from gpusim.common.tables import (
     shortened,
 )
 from gpusim.results.error_band import HowWrong, error_band
-from gpusim.results.metrics import speedup
+from gpusim.results.metrics import times_as_long
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES
 from gpusim.results.style import COLOURS, grid, legend_below, new_figure, time_unit, titled
@@ -191,7 +191,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
     fastest = dict(selection.baselines).get("serial, fastest")
     gain = f"{result.metrics['speedup']:.3f}x over serial by the same algorithms"
     if fastest is not None:
-        gain += f", {speedup(fastest.makespan_us, best.makespan_us):.3f}x over serial by the fastest"
+        gain += f", {times_as_long(fastest.makespan_us, best.makespan_us):.3f}x over serial by the fastest"
     return [
         f"makespan {number(best.makespan_us)} µs launched in this order, {gain}",
         *_starts_lines(best),
@@ -297,7 +297,7 @@ def _print_baselines(selection: Selection) -> None:
         (Column("expected µs", right=True), lambda one: number(one[1].expected_us)),
         (Column("least", right=True), lambda one: number(min(one[1].starts_us))),
         (Column("most", right=True), lambda one: number(max(one[1].starts_us))),
-        (Column("over this plan", right=True), lambda one: f"{speedup(one[1].expected_us, best):.3f}x"),
+        (Column("over this plan", right=True), lambda one: f"{times_as_long(one[1].expected_us, best):.3f}x"),
         (Column("memory", right=True), lambda one: _size(known_memory_bytes(selection, one[1]))),
         (Column("sharing"), lambda one: _sharing(one[1])),
     ]
@@ -309,7 +309,7 @@ def _print_frontier(selection: Selection) -> None:
     columns = [
         (Column("memory", right=True), lambda one: _size(known_memory_bytes(selection, one))),
         (Column("expected µs", right=True), lambda one: number(one.expected_us)),
-        (Column("over this plan", right=True), lambda one: f"{speedup(one.expected_us, best):.3f}x"),
+        (Column("over this plan", right=True), lambda one: f"{times_as_long(one.expected_us, best):.3f}x"),
         (Column("sharing"), _sharing),
     ]
     print_rows(selection.frontier, columns, "Memory against time: no plan that was replayed beats these in both")

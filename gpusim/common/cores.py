@@ -17,6 +17,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any, TypeVar
 
+from gpusim.common.garbage import collect_seldom
 from gpusim.common.progress import unwatched
 
 FORKS = sys.platform == "linux"  # a worker begins as a copy of its parent, in milliseconds and from any script
@@ -89,6 +90,7 @@ def _ctrl_c_later() -> Iterator[None]:
 
 def _on_a_leash(leash: Connection) -> None:
     """End this process when its parent closes the pipe. Ctrl-C and standard output belong to the parent."""
+    collect_seldom()
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_when_closed, args=(leash,), daemon=True).start()
@@ -125,6 +127,7 @@ _OF_WORKER: list[tuple[Callable[[Any, Any], Any], Any]] = []  # of this process,
 
 def _begin(compute: Callable[[S, T], R], shared: S) -> None:
     gc.freeze()  # the worker need not look through what it has of its parent
+    collect_seldom()
     _OF_WORKER.append((compute, shared))
 
 

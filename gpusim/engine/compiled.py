@@ -23,6 +23,7 @@ CORE = "gpusim.engine.core"
 PARTS = (  # each imports only those before it
     "gpusim.model.memory",
     "gpusim.model.clock",
+    "gpusim.model.mixing",
     "gpusim.engine.tables",
     "gpusim.engine.launches",
     "gpusim.engine.mixes",

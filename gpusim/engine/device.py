@@ -80,9 +80,17 @@ class Device:
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
-        self._answers = (  # to what a policy asks, as `View` has them
-            *(self._residents, self._solo_rate, self._mix_rates, self._blocks_done, self._progress),
-            *(unready, operations, passes),
+        self._view_of = partial(
+            View,
+            gpu=gpu,
+            residents=self._residents,
+            solo_rate=self._solo_rate,
+            mix_rates=self._mix_rates,
+            blocks_done=self._blocks_done,
+            progress=self._progress,
+            unready=unready,
+            operations=operations,
+            passes=passes,
         )
         self._border = border = Border(policy, gpu)
         ask(policy, policy.prepare, gpu, streams)
@@ -469,7 +477,7 @@ class Device:
 
     def _view(self) -> View:
         kernels = tuple([self._kernel_view(launch) for launch in self._launches.values()])
-        return View(self._env.now, self._gpu, kernels, self._busy_streams(), *self._answers)
+        return self._view_of(now_us=self._env.now, kernels=kernels, streams=self._busy_streams())
 
     def _kernel_view(self, launch: Launch) -> KernelView:
         model, slot, view = launch.model, launch.slot, launch.view

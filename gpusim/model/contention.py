@@ -14,15 +14,16 @@ What loads of L2 and DRAM beyond the SM do to a kernel is in `gpusim.model.memor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, fsum, inf, sqrt
 from typing import NamedTuple
 
 from gpusim.hardware.gpu import ModelConstants
+from gpusim.model import mixing
 from gpusim.model.memory import MemoryLoad, memory_that_binds
-from gpusim.model.mixing import Use, blocked_slots, burst_length, progress
+from gpusim.model.mixing import Use, blocked_slots, burst_length
 from gpusim.trace.kernels import ALL_COUNTERS, Mix, WarpStalls
 
 SHARED = ("issue_cycles", "alu_cycles", "fma_cycles", "tensor_cycles", "lsu_cycles", "l1_cycles")
@@ -44,6 +45,8 @@ MOST_HITS = 0.9999  # that the counter of hits can tell
 L2_CYCLES = 300.0  # that a read waits longer for L2 than for L1 ([V] 152 ns: experiments/h200_microbench, memory.csv)
 LOST_OF_EXCESS = 1.5  # share of its hits that a kernel loses for each L1 by which sets exceed it ([V] single_resource)
 SECTORS_OF_A_MISS = 1.5  # that L2 counts for a sector read from DRAM ([V] ReLU and LRN of experiments/h200_validation)
+# of each kernel of a mix; `gpusim.engine` puts the compiled one here, where there is one
+progress: Callable[[Sequence[Use]], list[float]] = mixing.progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +452,7 @@ def full_queue_share(mix: Mix | None) -> float:
     if recorded is None:
         return 0.0
     stalls, total = recorded
-    return _queue_fullness(stalls, total) * (_queued_reads(stalls, total) + _of(stalls.lg_throttle) / total)
+    return _queue_fullness(stalls, total) * (_queued_reads(stalls, total) + _waits_for_room(stalls, total))
 
 
 def _queued_reads(stalls: WarpStalls, total: float, ahead: float = 0.0) -> float:
@@ -460,7 +463,12 @@ def _queued_reads(stalls: WarpStalls, total: float, ahead: float = 0.0) -> float
 
 def _queue_fullness(stalls: WarpStalls, total: float) -> float:
     """Share of a kernel's time in which the queue to memory is taken to have been full (0 to 1) [D]."""
-    return min(1.0, _of(stalls.lg_throttle) / total / FULL_QUEUE_STALLS)
+    return min(1.0, _waits_for_room(stalls, total) / FULL_QUEUE_STALLS)
+
+
+def _waits_for_room(stalls: WarpStalls, total: float) -> float:
+    """Share of a kernel's time in which its warps waited for room in the queue to memory."""
+    return _of(stalls.lg_throttle) / total
 
 
 def hit_wait_share(mix: Mix | None) -> float:

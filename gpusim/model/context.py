@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import fsum
-from typing import Any
 
 from gpusim.hardware.gpu import GPU, ModelConstants
 from gpusim.model.contention import SECTORS_OF_A_MISS
@@ -155,10 +154,15 @@ def _longer(kernel: KernelLaunch, factor: float, more_us: float, load_us: float)
 
 def _waiting_longer(mix: Mix, factor: float) -> Mix:
     """Demand of a block that waits longer for memory: the same work in more cycles."""
+    longer = with_active_cycles(mix, factor)
+    if mix.stalls is None:
+        return longer
+    reasons = [getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields]
+    waiting = (mix.stalls.long_scoreboard or 0.0) + (factor - 1.0) * fsum(reasons)
+    return longer.model_copy(update={"stalls": mix.stalls.model_copy(update={"long_scoreboard": waiting})})
+
+
+def with_active_cycles(mix: Mix, factor: float) -> Mix:
+    """The counters of a kernel whose SMs were active a factor as long."""
     cycles = {name: getattr(mix, name) for name in ("active_cycles_min", "active_cycles_avg", "active_cycles_max")}
-    longer: dict[str, Any] = {name: most and most * factor for name, most in cycles.items()}
-    if mix.stalls is not None:
-        reasons = [getattr(mix.stalls, reason) or 0.0 for reason in WarpStalls.model_fields]
-        waiting = (mix.stalls.long_scoreboard or 0.0) + (factor - 1.0) * fsum(reasons)
-        longer["stalls"] = mix.stalls.model_copy(update={"long_scoreboard": waiting})
-    return mix.model_copy(update=longer)
+    return mix.model_copy(update={name: counted and counted * factor for name, counted in cycles.items()})

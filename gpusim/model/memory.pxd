@@ -8,7 +8,7 @@ cpdef double lost_share(double touched) noexcept
 @cython.locals(held=cython.double)
 cpdef double lost_to_others(double own, double others) noexcept
 @cython.locals(share=cython.double, serial=cython.double, recorded=cython.double, misses=cython.double, squared=cython.double,
-               together=cython.double, missed=cython.double, before=cython.double, now=cython.double, longer=cython.double)
+               queue=cython.double, missed=cython.double, before=cython.double, now=cython.double, longer=cython.double)
 cpdef double wait_slowdown(double dram, double l2, double own_dram, double[::1] wait, double code_lost=*,
                           long long at=*) noexcept
 @cython.locals(by_dram=cython.double, by_l2=cython.double, of_dram=cython.double, of_l2=cython.double)

@@ -87,11 +87,11 @@ def wait_slowdown(
     recorded = wait[at + 2]
     misses = recorded + (1.0 - recorded) * lost_to_others(wait[at + 4], wait[at + 3] * dram)
     squared = (own_dram + dram) * (own_dram + dram)
-    together = 1.0 + MISS_QUEUE * squared
+    queue = 1.0 + STREAM_QUEUE * squared
     before = 1.0 - recorded + recorded * MISS_LATENCY * (1.0 + STREAM_QUEUE * own_dram * own_dram)
-    missed = recorded * (1.0 + STREAM_QUEUE * squared) + (misses - recorded) * together
+    missed = recorded * queue + (misses - recorded) * (1.0 + MISS_QUEUE * squared)
     now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + MISS_LATENCY * missed
-    longer = share * (now / before - 1.0) + wait[at + 5] * code_lost * (CODE_LATENCY * together - 1.0)
+    longer = share * (now / before - 1.0) + wait[at + 5] * code_lost * (CODE_LATENCY * queue - 1.0)
     return math.sqrt(1.0 + longer * (2.0 * serial + longer))
 
 

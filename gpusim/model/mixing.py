@@ -64,57 +64,46 @@ def progress(uses: Sequence[Use]) -> list[float]:
 
     `gpusim.choose.mixes_array` does the same for arrays of mixes, and a test holds it to this.
     """
-    shares = [1.0] * len(uses)
-    if len(uses) < 2:
+    count = len(uses)
+    shares = [1.0] * count
+    if count < 2:
         return shares
-    meets = [_meeting(i, uses) for i in range(len(uses))]
+    issue, together = [use.issue for use in uses], [use.together for use in uses]
+    mixed = [_Mixed(i, uses) for i in range(count)]
     for _ in range(ROUNDS):
-        for i in reversed(range(len(uses))):
-            shares[i] = 1.0 / (1.0 + _stretch(i, uses, shares, meets[i]))
-        waits = [_path_wait(i, uses, shares) for i in range(len(uses))]
+        for i in range(count - 1, -1, -1):
+            shares[i] = 1.0 / (1.0 + _stretch(i, mixed[i], issue, together, shares))
+        waits = _path_waits(uses, shares)
         shares = [1.0 / (1.0 / share + wait) for share, wait in zip(shares, waits, strict=True)]
     over = max(1.0, *_totals(uses, shares))
     return [share / over for share in shares]
 
 
-def _totals(uses: Sequence[Use], shares: Sequence[float]) -> list[float]:
-    columns = zip(*[(use.issue, *use.pipes, use.path) for use in uses], strict=True)
-    return [fsum([use * share for use, share in zip(column, shares, strict=True)]) for column in columns]
+class _Mixed:
+    """What mixing does to a kernel, as far as it does not depend on the progress of any."""
+
+    def __init__(self, i: int, uses: Sequence[Use]) -> None:
+        mine = uses[i]
+        self.issue = mine.issue
+        self.taken = mine.taken
+        self.cycles = mine.cycles
+        self.burst = mine.burst
+        self.blocks = mine.operands > 0.0  # whether its instructions block issue slots beside their own
+        self.meet = _meeting(i, uses)
+        # its use of each pipe that it uses at all, and that of each older kernel
+        self.pipes = [(one, [use.pipes[r] for use in uses[:i]]) for r, one in enumerate(mine.pipes) if i and one > 0.0]
+        self.delays = [_delay(use, mine) for use in uses]  # by each kernel
+        # stretch with which it gets an equal share of the issue slots
+        self.equal = max(0.0, self.taken + fsum([use.issue for j, use in enumerate(uses) if j != i]) - 1.0)
 
 
-def _stretch(i: int, uses: Sequence[Use], shares: Sequence[float], meet: float) -> float:
-    """Relative increase of a kernel's instruction time because others occupy the schedulers; ``meet``: `_meeting`."""
-    mine = uses[i]
-    others = [(use, share * meet, j < i) for j, (use, share) in enumerate(zip(uses, shares, strict=True)) if j != i]
-    older = [(use, share) for use, share, is_older in others if is_older]
-    younger = [(use, share) for use, share, is_older in others if not is_older]
-    taken = fsum([use.issue * share for use, share in older])
-    in_bursts = fsum([use.issue * share * use.together for use, share in older])
-    waits = mine.issue + (in_bursts / taken if taken > 0.0 else 0.0) * (1.0 - mine.issue)
-    stretch = _beside(waits, taken)
-    for r, pipe in enumerate(mine.pipes if older else ()):
-        stretch = max(stretch, _beside(pipe, fsum([use.pipes[r] * share for use, share in older])))
-    stretch += fsum([use.issue * share * use.together for use, share in younger])
-    if mine.cycles > 0.0:
-        stretch = max(stretch, _bursts(older, mine) / mine.burst / mine.cycles)
-        stretch += _bursts(younger, mine) / mine.burst / mine.cycles
-    if mine.operands > 0.0:  # whoever else can issue goes before an instruction that blocks, down to an equal share
-        used = fsum([use.issue * share for use, share, _ in others])
-        equal = max(0.0, mine.taken + fsum([use.issue for use, _, _ in others]) - 1.0)
-        stretch = max(stretch, min(_beside(mine.taken, used), equal))
-    return stretch
-
-
-def _bursts(others: Sequence[tuple[Use, float]], mine: Use) -> float:
+def _delay(use: Use, mine: Use) -> float:
     """Mean cycles that a warp waits until the warp of another kernel that was issuing as it came stalls.
 
     Warps that rarely stall hand the scheduler to each other, and to other kernels' warps only if these rarely stall.
     """
-    waits = [
-        CHAINED_CYCLES if use.burst == LONGEST_BURST > mine.burst and use.warps >= CHAINED_WARPS else use.burst - 0.5
-        for use, _ in others
-    ]
-    return fsum([use.issue * share * wait for (use, share), wait in zip(others, waits, strict=True)])
+    chained = use.burst == LONGEST_BURST > mine.burst and use.warps >= CHAINED_WARPS
+    return CHAINED_CYCLES if chained else use.burst - 0.5
 
 
 def _meeting(i: int, uses: Sequence[Use]) -> float:
@@ -127,22 +116,61 @@ def _meeting(i: int, uses: Sequence[Use]) -> float:
     return max(0.0, fullest - max(1.0, mine.warps)) / others
 
 
-def _beside(used: float, taken: float) -> float:
+def _stretch(i: int, mine: _Mixed, issue: list[float], together: list[float], shares: list[float]) -> float:
+    """Relative increase of a kernel's instruction time because others occupy the schedulers."""
+    met = [share * mine.meet for share in shares]
+    issued = _products(issue, met)
+    bursts = _products(issued, together)
+    taken = _sum(issued[:i])
+    waits = mine.issue + (_sum(bursts[:i]) / taken if taken > 0.0 else 0.0) * (1.0 - mine.issue)
+    stretch = _longer(waits, taken)
+    for pipe, others in mine.pipes:
+        stretch = max(stretch, _longer(pipe, _sum(_products(others, met))))
+    stretch += _sum(bursts[i + 1 :])
+    if mine.cycles > 0.0:
+        delays = _products(issued, mine.delays)
+        stretch = max(stretch, _sum(delays[:i]) / mine.burst / mine.cycles)
+        stretch += _sum(delays[i + 1 :]) / mine.burst / mine.cycles
+    if mine.blocks:  # whoever else can issue goes before an instruction that blocks, down to an equal share
+        used = _sum(issued[:i] + issued[i + 1 :])
+        stretch = max(stretch, min(_longer(mine.taken, used), mine.equal))
+    return stretch
+
+
+def _longer(used: float, taken: float) -> float:
     """Increase of the time at a resource that others occupy in part."""
-    return used / max(LEAST_LEFT, 1.0 - taken) - used
+    left = max(LEAST_LEFT, 1.0 - taken)
+    return used / left - used
 
 
-def _path_wait(i: int, uses: Sequence[Use], shares: Sequence[float]) -> float:
-    """Relative increase of a kernel's time by requests of others in the path to L1.
+def _path_waits(uses: Sequence[Use], shares: list[float]) -> list[float]:
+    """Relative increase of each kernel's time by requests of others in the path to L1.
 
     A request waits for the rest of the one being served, which is half of it on the mean.
     """
-    mine = uses[i]
-    if mine.path == 0.0:
-        return 0.0
-    met = [
-        min(1.0, use.path * share) * use.visit
-        for j, (use, share) in enumerate(zip(uses, shares, strict=True))
-        if j != i
+    met = [min(1.0, use.path * share) * use.visit for use, share in zip(uses, shares, strict=True)]
+    return [
+        use.path * _sum(met[:i] + met[i + 1 :]) / use.visit / 2.0 if use.path > 0.0 else 0.0
+        for i, use in enumerate(uses)
     ]
-    return mine.path * fsum(met) / mine.visit / 2.0
+
+
+def _totals(uses: Sequence[Use], shares: list[float]) -> list[float]:
+    """Use of each resource by all kernels."""
+    columns = zip(*[(use.issue, *use.pipes, use.path) for use in uses], strict=True)
+    return [_sum(_products(list(column), shares)) for column in columns]
+
+
+def _products(one: list[float], other: list[float]) -> list[float]:
+    """Products of the first values of two lists, as many as the first list has."""
+    return [one[i] * other[i] for i in range(len(one))]
+
+
+def _sum(values: list[float]) -> float:
+    """The sum, rounded once: of up to two values any sum is."""
+    count = len(values)
+    if count == 2:
+        return values[0] + values[1]
+    if count == 1:
+        return values[0]
+    return fsum(values)

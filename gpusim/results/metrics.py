@@ -44,7 +44,7 @@ def metrics(result: Replayed) -> dict[str, float | None]:
         found |= {f"progress[{program}]": share for program, share in progress.items()}
     else:
         if result.serial_us is not None:
-            found["speedup"] = speedup(result.serial_us, result.makespan_us)
+            found["speedup"] = times_as_long(result.serial_us, result.makespan_us)
         found |= {f"slowdown[{run.stream}]": run.slowdown for run in result.stream_runs}
         if result.has_programs:
             found |= {f"program_slowdown[{run.program}]": run.slowdown for run in result.program_runs}
@@ -79,9 +79,9 @@ def largest_slowdown(result: Replayed) -> float:
     return max((run.slowdown for run in result.program_runs), default=1.0)
 
 
-def speedup(baseline_us: float, makespan_us: float) -> float:
-    """Makespan of the baseline over another; 1 where that takes no time."""
-    return baseline_us / makespan_us if makespan_us > 0.0 else 1.0
+def times_as_long(us: float, as_us: float) -> float:
+    """One time over another, which is a speedup or a slowdown; 1 where the other is 0."""
+    return us / as_us if as_us > 0.0 else 1.0
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import MAX_BYTES, make_folder, read_text, write_table
-from gpusim.common.spreadsheet import csv_text
+from gpusim.common.spreadsheet import records
 from gpusim.lab.record.counters import COUNTERS, counted_rows
 from gpusim.lab.record.toolchain import FROM_START, build, compute_capability, counted, require_ncu, run
 
@@ -127,7 +127,7 @@ def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterat
             named = {name: launch[name] for name in ("Kernel Name", "Grid Size", "Block Size")}
             rows.append({"kernel": f"{kernel}/{warps}"} | named | cells)
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        write_table(path, "".join(csv_text(columns, [[row.get(name, "") for name in columns] for row in rows])))
+        write_table(path, records(columns, rows))
     yield f"{path}: {len(metrics)} counters of {len(rows)} kernels"
 
 
