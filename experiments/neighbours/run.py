@@ -19,8 +19,10 @@ from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim.common.errors import InputError
 from gpusim.common.tables import grouped
+from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.validate import Case
 from gpusim.lab.whole_models import ModelPredictor
+from gpusim.model.memory import STREAM_QUEUE
 from gpusim.session import Session
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
@@ -30,7 +32,8 @@ from gpusim.trace.programs import Program
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
-CODE, CONVOLUTION, STREAMS = HERE / "code.csv", HERE / "convolution.csv", HERE / "streams.csv"
+CODE, CODE_BESIDE = HERE / "code.csv", HERE / "code_beside.csv"
+CONVOLUTION, STREAMS = HERE / "convolution.csv", HERE / "streams.csv"
 GAPS = HERE / "gaps.csv"
 PROFILES = HERE.parents[2] / "shared" / "h200_models"
 GPU, RECORDED_ON = "h100-sxm", "h200"
@@ -202,6 +205,31 @@ def code_table() -> str:
     return table(("code", "itself", "256 MiB of data", "1 MiB of other code", "both"), cells)
 
 
+def code_beside() -> tuple[str, float]:
+    """A table of lost code beside a kernel that reads memory, and how much longer code waits if L2 has lost it."""
+    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}  # after 1 MiB of other code; by MiB of own data
+    for row in lines(CODE_BESIDE):
+        if (row["code_kib"], row["other_kib"]) == ("128", "1024"):
+            found.setdefault(row["read_mib"], {})[row["neighbour"], row["sleep_ns"]] = row
+        elif (row["code_kib"], row["other_kib"], row["read_mib"], row["neighbour"]) == ("64", "0", "0", "none"):
+            fetched_us = 2.0 * float(row["us"])  # of as much code, fetched ahead
+    after, after_data = found["0"], found["256"]
+    waits = {at: float(row["us"]) - fetched_us for at, row in after.items()}
+    full = load_gpu(GPU).model.dram_sustained_gb_per_s
+    queues = {at: 1.0 + STREAM_QUEUE * (float(row["gb_per_s"]) / full) ** 2 for at, row in after.items()}
+    slowest = next(at for at in after if at[0] == "reads DRAM")
+    cells = [
+        (
+            *(at[0], f"{float(row['gb_per_s']) / 1e3:.2f}", f"{float(row['us']):.1f}"),
+            *(f"{float(after_data[at]['us']):.1f}", f"{waits[at] / waits[slowest]:.2f}"),
+            f"{queues[at] / queues[slowest]:.2f}" if at[0] == "reads DRAM" else "",
+        )
+        for at, row in after.items()
+    ]
+    titles = ("the neighbour", "TB/s", "µs", "after 256 MiB of own data, µs", "wait for code", "1 + δ²")
+    return table(titles, cells), waits[slowest] / waits["none", "0"]
+
+
 def convolution_table() -> str:
     """Median time of one depthwise convolution by what ran before it."""
     runs = grouped(lines(CONVOLUTION), lambda row: row["when"])
@@ -232,10 +260,13 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
         )
         for row in rows
     ]  # fmt: skip
+    beside, longer = code_beside()
     heads = ("model", "the neighbour", "measured", "predicted", "MAPE %", "bias %")
     return {
         "slowed": table(heads, cells),
         "code": code_table(),
+        "code_beside": beside,
+        "code_longer": f"{longer:.1f}",
         "gaps": gaps_table(),
         "convolution": convolution_table(),
         "streams": streams_table(pairs),

@@ -1,0 +1,155 @@
+// Time of a kernel of one long straight piece of code on some SMs, while a kernel on the others reads memory at a set
+// pace. Before it, kernels on its own SMs ran other code, or read memory. code_beside.csv is what it prints:
+// nvcc -O3 -arch=sm_90 -o code_beside code_beside.cu && ./code_beside > code_beside.csv
+#include <algorithm>
+#include <cstdio>
+#include <cuda_runtime.h>
+#include <utility>
+#include <vector>
+
+#define DO(call)                                                                       \
+    do {                                                                               \
+        cudaError_t error = (call);                                                    \
+        if (error) return std::fprintf(stderr, "%s\n", cudaGetErrorString(error)), 1;  \
+    } while (0)
+
+constexpr int OTHERS = 64, OTHER_KIB = 16, THREADS = 128, ROUNDS = 15, MAIN_SMS = 64;
+constexpr int ALONE_ON_SM = 160 * 1024;  // bytes of shared memory, so that an SM holds one block of any kernel
+constexpr unsigned BETWEEN_NS = 100000;  // in which the neighbour replaces what L2 holds
+
+__device__ unsigned long long now() {
+    unsigned long long time;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+    return time;
+}
+
+// An instruction takes 16 bytes. Constants tell the copies apart.
+template <int COPY, int KIB> __global__ void straight(float* out, unsigned long long* times) {
+    unsigned long long begun = now();
+    float x = threadIdx.x, y = COPY;
+#pragma unroll
+    for (int k = 0; k < KIB * 32; k++) {
+        x = fmaf(x, y, 1.0f + COPY);
+        y = fmaf(y, x, 2.0f + k);
+    }
+    out[threadIdx.x] = x + y;
+    if (threadIdx.x == 0) times[blockIdx.x] = now() - begun;
+}
+
+__global__ void spin(unsigned ns) {
+    unsigned long long begun = now();
+    while (now() - begun < ns) {}
+}
+
+__global__ void read(const float4* data, size_t count, float* out) {
+    float sum = 0;
+    size_t step = size_t(gridDim.x) * blockDim.x;
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count; i += step) sum += __ldcg(data + i).x;
+    if (sum == 1.2345f) *out = sum;
+}
+
+// Each block passes through its own part of the set until it is told to stop, 32 KiB at a time, and then sleeps.
+__global__ void neighbour(const float4* data, size_t count, volatile unsigned* stop, unsigned long long* moved,
+                          unsigned sleep_ns, float* out) {
+    size_t each = count / gridDim.x, at = 0;
+    const float4* own = data + each * blockIdx.x;
+    unsigned long long bytes = 0;
+    float sum = 0;
+    while (!*stop) {
+        float4 value[4];
+        for (int k = 0; k < 4; k++) value[k] = __ldcg(own + at + threadIdx.x + k * 512);
+        for (int k = 0; k < 4; k++) sum += value[k].x + value[k].y;
+        at = at + 4096 > each ? 0 : at + 2048;
+        bytes += 32768;
+        if (sleep_ns) __nanosleep(sleep_ns);
+    }
+    if (threadIdx.x == 0) atomicAdd(moved, bytes);
+    if (sum == 1.2345f) *out = sum;
+}
+
+using Kernel = void (*)(float*, unsigned long long*);
+template <int... COPY> std::vector<Kernel> copies(std::integer_sequence<int, COPY...>) {
+    return {straight<COPY + 1, OTHER_KIB>...};
+}
+
+int main() {
+    cudaDeviceProp device;
+    DO(cudaGetDeviceProperties(&device, 0));
+    int other_sms = device.multiProcessorCount - MAIN_SMS;
+    float *out, *data;
+    unsigned long long *times, *moved;
+    unsigned* stop;
+    size_t most = size_t(1) << 30;
+    DO(cudaMalloc(&out, 1024 * sizeof(float)));
+    DO(cudaMalloc(&data, 2 * most));
+    DO(cudaMemset(data, 0, 2 * most));
+    DO(cudaMalloc(&times, MAIN_SMS * sizeof(*times)));
+    DO(cudaMalloc(&moved, sizeof(*moved)));
+    DO(cudaMalloc(&stop, sizeof(*stop)));
+    cudaStream_t mine, theirs;
+    DO(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking));
+    DO(cudaStreamCreateWithFlags(&theirs, cudaStreamNonBlocking));
+    std::vector<Kernel> others = copies(std::make_integer_sequence<int, OTHERS>{});
+    struct {
+        int kib;
+        Kernel kernel;
+    } mains[] = {{16, straight<0, 16>}, {64, straight<0, 64>}, {128, straight<0, 128>}};
+    struct {
+        const char* name;
+        size_t bytes;
+        unsigned sleep_ns;
+    } sets[] = {{"none", 0, 0}, {"reads L2", size_t(8) << 20, 0}, {"reads DRAM", most, 12000}, {"reads DRAM", most, 4000},
+                {"reads DRAM", most, 1500}, {"reads DRAM", most, 500}, {"reads DRAM", most, 0}};
+    for (auto& one : mains) DO(cudaFuncSetAttribute(one.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ALONE_ON_SM));
+    for (auto one : others) DO(cudaFuncSetAttribute(one, cudaFuncAttributeMaxDynamicSharedMemorySize, ALONE_ON_SM));
+    DO(cudaFuncSetAttribute(neighbour, cudaFuncAttributeMaxDynamicSharedMemorySize, ALONE_ON_SM));
+    DO(cudaFuncSetAttribute(read, cudaFuncAttributeMaxDynamicSharedMemorySize, ALONE_ON_SM));
+    DO(cudaFuncSetAttribute(spin, cudaFuncAttributeMaxDynamicSharedMemorySize, ALONE_ON_SM));
+    std::printf("gpu,code_kib,other_kib,read_mib,neighbour,sleep_ns,gb_per_s,us\n");
+    for (auto& one : mains)
+        for (int other : {0, 64})
+            for (int mib : {0, 256})
+                for (auto& set : sets) {
+                    cudaEvent_t from, to;
+                    DO(cudaEventCreate(&from));
+                    DO(cudaEventCreate(&to));
+                    DO(cudaMemset(stop, 0, sizeof(*stop)));
+                    DO(cudaMemset(moved, 0, sizeof(*moved)));
+                    DO(cudaDeviceSynchronize());
+                    DO(cudaEventRecord(from, theirs));
+                    if (set.bytes)
+                        neighbour<<<other_sms, 512, ALONE_ON_SM, theirs>>>(
+                            (float4*)data, set.bytes / sizeof(float4), stop, moved, set.sleep_ns, out);
+                    else
+                        spin<<<other_sms, 512, ALONE_ON_SM, theirs>>>(20000000);
+                    DO(cudaEventRecord(to, theirs));
+                    std::vector<double> found;
+                    for (int round = 0; round < ROUNDS; round++) {
+                        one.kernel<<<MAIN_SMS, THREADS, ALONE_ON_SM, mine>>>(out, times);
+                        for (int k = 0; k < other; k++) others[k]<<<MAIN_SMS, THREADS, ALONE_ON_SM, mine>>>(out, times);
+                        if (mib)
+                            read<<<MAIN_SMS, 1024, ALONE_ON_SM, mine>>>(
+                                (float4*)data + most / sizeof(float4), (size_t(mib) << 20) / sizeof(float4), out);
+                        spin<<<MAIN_SMS, 32, ALONE_ON_SM, mine>>>(BETWEEN_NS);
+                        one.kernel<<<MAIN_SMS, THREADS, ALONE_ON_SM, mine>>>(out, times);
+                        DO(cudaStreamSynchronize(mine));
+                        std::vector<unsigned long long> each(MAIN_SMS);
+                        DO(cudaMemcpyAsync(each.data(), times, MAIN_SMS * sizeof(each[0]), cudaMemcpyDeviceToHost, mine));
+                        DO(cudaStreamSynchronize(mine));
+                        double sum = 0;
+                        for (auto ns : each) sum += ns;
+                        found.push_back(sum / MAIN_SMS / 1e3);
+                    }
+                    DO(cudaMemsetAsync(stop, 1, sizeof(*stop), mine));
+                    DO(cudaDeviceSynchronize());
+                    float ms;
+                    unsigned long long bytes;
+                    DO(cudaEventElapsedTime(&ms, from, to));
+                    DO(cudaMemcpy(&bytes, moved, sizeof(bytes), cudaMemcpyDeviceToHost));
+                    std::sort(found.begin(), found.end());
+                    std::printf("%s,%d,%d,%d,%s,%u,%.0f,%.3f\n", device.name, one.kib, other * OTHER_KIB, mib, set.name,
+                                set.sleep_ns, bytes / (ms * 1e6), found[ROUNDS / 2]);
+                    std::fflush(stdout);
+                }
+    return 0;
+}
