@@ -46,8 +46,7 @@ class KernelModel:
     age_preference: float  # how strongly old blocks go before young ones
     jitter: float  # standard deviation of a block's work
     latency_us: float  # launch latency: no block runs
-    # work that each of its first blocks, those placed at one instant, has beside its own, where an SM has the
-    # most of them
+    # work that each block that starts before any has ended has beside its own, where an SM has the most of them
     ramp_work: float
     issue_us: float  # SM-time of all issue slots that a block needs
     dram_share_us: float  # share of the sustained DRAM bandwidth x time that a block needs
