@@ -402,7 +402,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "always-in-step": ("frameworks, h200", "gpt1+gpt1|base"),
     "dram-felt-early": ("models, h200", "convnext_tiny|4|generate|12|32|100"),
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
-    "no-sm-starts": ("transformer models, h100-sxm", "transformer_prefill|4|transformer_prefill|4|96|36"),
+    "no-sm-starts": ("models, h200", "mobilenet_v3_large|4|prefill|11|48|84|a"),
     "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
 }
 EVERY_PATCH = """
