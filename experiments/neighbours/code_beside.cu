@@ -2,39 +2,11 @@
 // pace. Before it, kernels on its own SMs ran other code, or read memory. code_beside.csv is what it prints:
 // nvcc -O3 -arch=sm_90 -o code_beside code_beside.cu && ./code_beside > code_beside.csv
 #include <algorithm>
-#include <cstdio>
-#include <cuda_runtime.h>
-#include <utility>
-#include <vector>
+#include "straight.cuh"
 
-#define DO(call)                                                                       \
-    do {                                                                               \
-        cudaError_t error = (call);                                                    \
-        if (error) return std::fprintf(stderr, "%s\n", cudaGetErrorString(error)), 1;  \
-    } while (0)
-
-constexpr int OTHERS = 64, OTHER_KIB = 16, THREADS = 128, ROUNDS = 15, MAIN_SMS = 64;
+constexpr int ROUNDS = 15, MAIN_SMS = 64;
 constexpr int ALONE_ON_SM = 160 * 1024;  // bytes of shared memory, so that an SM holds one block of any kernel
 constexpr unsigned BETWEEN_NS = 100000;  // in which the neighbour replaces what L2 holds
-
-__device__ unsigned long long now() {
-    unsigned long long time;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-    return time;
-}
-
-// An instruction takes 16 bytes. Constants tell the copies apart.
-template <int COPY, int KIB> __global__ void straight(float* out, unsigned long long* times) {
-    unsigned long long begun = now();
-    float x = threadIdx.x, y = COPY;
-#pragma unroll
-    for (int k = 0; k < KIB * 32; k++) {
-        x = fmaf(x, y, 1.0f + COPY);
-        y = fmaf(y, x, 2.0f + k);
-    }
-    out[threadIdx.x] = x + y;
-    if (threadIdx.x == 0) times[blockIdx.x] = now() - begun;
-}
 
 __global__ void spin(unsigned ns) {
     unsigned long long begun = now();
@@ -65,11 +37,6 @@ __global__ void neighbour(const float4* data, size_t count, volatile unsigned* s
     }
     if (threadIdx.x == 0) atomicAdd(moved, bytes);
     if (sum == 1.2345f) *out = sum;
-}
-
-using Kernel = void (*)(float*, unsigned long long*);
-template <int... COPY> std::vector<Kernel> copies(std::integer_sequence<int, COPY...>) {
-    return {straight<COPY + 1, OTHER_KIB>...};
 }
 
 int main() {
