@@ -506,7 +506,8 @@ def _left_bytes(launch: KernelLaunch, working_us: float, gpu: GPU) -> float:
     """Bytes per block that DRAM writes while a kernel works ``working_us``, and did not while it was counted.
 
     At the end of a profile L2 still holds what the kernel wrote last, as far as L2 keeps it. In a program that is
-    replaced, as far as kernels touch more than that. If the kernel then takes longer than in its profile, DRAM writes meanwhile [D].
+    replaced, as far as kernels touch more than that. If the kernel then takes longer than in its profile, DRAM writes
+    meanwhile [D].
     """
     mix = launch.mix
     if mix is None or not mix.active_cycles_max:
