@@ -121,7 +121,7 @@ def _reasons(advice: Advice) -> list[str]:
             if parts:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
             if uncounted:
-                lines.append(f"{name}: for {100 * uncounted:.0f} % of its time no counters say what binds its kernels")
+                lines.append(f"{name}: {100 * uncounted:.0f} % of its kernels' time has no known bound: no counters")
     for name, causes in advice.cost_us.items():
         if sum(causes.values()) > 0.0:
             shares = in_shares(causes, SHOWN_BOUNDS)
@@ -137,7 +137,7 @@ def _reasons(advice: Advice) -> list[str]:
         behind = (other - mine) / abs(mine) if mine else 0.0
         other_way = competitor.setting
         if behind <= TIE:
-            why = "this is the simpler one to set up"
+            why = "the recommended setting is simpler to set up"
             if other_way.mechanism == "streams" and advice.first:
                 why = f"the few kernels of {advice.first} should not wait for others"
             lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, and {why}")

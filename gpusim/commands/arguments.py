@@ -146,7 +146,7 @@ def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
 
 def _plain_name(path: str) -> str:
     """Return a file's name as a valid name of a program: without endings and unusual characters."""
-    name = re.sub(r"^sample:|(\.json)?(\.gz)?$", "", Path(path).name)
+    name = re.sub(r"^sample:|(\.trace)?(\.json)?(\.gz)?$", "", Path(path).name)
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"
 
 

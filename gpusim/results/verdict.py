@@ -74,7 +74,7 @@ def _gain(best: Entry, comparison: Comparison) -> str:
         lost = shared.result.makespan_us - serial_us
         sign, found = -1.0, f"serial is fastest: {_name(shared)} would cost {number(lost)} µs"
         if lost <= 0.0:
-            return f"serial and {_name(shared)} take the same time"
+            return "no policy is faster than serial"
     else:
         shared, saved = best, serial_us - best.result.makespan_us
         verb = "save" if best.result.policy in NAMES else "saves"

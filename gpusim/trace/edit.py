@@ -70,8 +70,8 @@ def select(
 def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
     """Traces of one GPU side by side: all their streams start together.
 
-    Each is one program of its name, unless it names its programs itself. Names are put before the streams and ids where
-    two traces share any.
+    Each is one program of its name, unless it names several programs itself. Names are put before the streams and ids
+    where two traces share any.
     """
     devices = sorted({trace.device for trace in traces})
     if len(devices) > 1:
@@ -217,7 +217,12 @@ def _programs_of_all(traces: Sequence[Trace], names: Sequence[str], apart: bool)
 
 
 def _programs(trace: Trace, name: str) -> tuple[Program, ...]:
-    """One program for all of a trace that names none; streams for which requests arrive are programs of their own."""
+    """Return the programs of a trace: if it has one, or names none, one of this name with all of its streams.
+
+    Several streams for which requests arrive are programs of their own.
+    """
+    if len(trace.programs) == 1:
+        return (trace.programs[0].model_copy(update={"name": name}),)
     if trace.version == 2 or any(stream.arrivals is not None for stream in trace.streams):
         return trace.programs
     return (Program(name=name, streams=tuple(stream.name for stream in trace.streams)),)
