@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import fsum, inf, sqrt
 from os import PathLike
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.explain import costs_us
@@ -468,9 +468,7 @@ def _other_seeds(trace: Trace) -> Iterator[Trace]:
 
 def _half_width(values: Sequence[float]) -> float:
     """Half of the 95 % confidence interval of a mean over `SEEDS`."""
-    mean, freedom = fmean(values), len(values) - 1
-    deviation = sqrt(fsum((value - mean) ** 2 for value in values) / freedom)
-    return T_95 * deviation / sqrt(len(values))
+    return T_95 * stdev(values) / sqrt(len(values))
 
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:

@@ -11,6 +11,7 @@ from gpusim.commands.replay import add_replay_arguments, command_of, compared
 from gpusim.common.errors import InputError
 from gpusim.common.files import require_ending, require_output
 from gpusim.common.progress import named_steps
+from gpusim.common.tables import print_written
 
 OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
 
@@ -40,3 +41,4 @@ def run(args: argparse.Namespace) -> None:
             content = content_of(compared(args, step, placements=True, residents=True), command_of(args))
         step(f"writing {args.out}")
         save_page(content, args.out)
+    print_written(args.out, f"{args.out}: the comparison as a page; open it in a browser")

@@ -1,4 +1,4 @@
-"""Progress on standard error, only on a terminal: the name of a step, or a bar with an estimate of what is left."""
+"""Progress on standard error, only on a terminal: the name of a step, its completed share and remaining time."""
 
 from __future__ import annotations
 
@@ -43,13 +43,8 @@ def _show(name: str) -> None:
     print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
-@contextmanager
-def estimated(step: Step, name: str) -> Iterator[None]:
-    """Show the name of a step. While it runs, `watcher` adds the completed share and the remaining time."""
-    step(name)
-    if step is no_step:
-        yield
-        return
+def _remaining(step: Step, name: str) -> Watcher:
+    """Return a function that shows the completed share of a step that begins now, and the remaining time."""
     start = shown = time.monotonic()
 
     def watch(share: float) -> None:
@@ -59,7 +54,17 @@ def estimated(step: Step, name: str) -> Iterator[None]:
             shown = now
             step(f"{name}: {share:.0%}, about {(now - start) * (1.0 - share) / share:.0f} s left")
 
-    token = _watcher.set(watch)
+    return watch
+
+
+@contextmanager
+def estimated(step: Step, name: str) -> Iterator[None]:
+    """Show the name of a step. While it runs, `watcher` adds the completed share and the remaining time."""
+    step(name)
+    if step is no_step:
+        yield
+        return
+    token = _watcher.set(_remaining(step, name))
     try:
         yield
     finally:
@@ -82,11 +87,10 @@ def watcher() -> Watcher | None:
 
 
 def tracked(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Yield the items, and show how many of ``total`` were yielded if progress is shown."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(items, description=what, total=total, console=Console(stderr=True), transient=True)
+    """Yield the items; if progress is shown, show the share of ``total`` that were yielded, and the remaining time."""
+    with named_steps() as step:
+        step(what)
+        watch = _remaining(step, what)
+        for n, item in enumerate(items, 1):
+            yield item
+            watch(min(1.0, n / total))

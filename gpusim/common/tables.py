@@ -62,17 +62,18 @@ def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "", most: int | None = None
 ) -> None:
     """Print a table with a title above unless it is empty; ``most`` is as for `print_line`."""
-    if sys.stdout.isatty():
-        _draw(columns, rows, title)
-        return
-    if most is not None:
-        if title:
-            print_line(title, most)
-        title = ""
-        whole = [column._replace(title=column.title.replace(" ", "_")) for column in columns]  # titles stay on a line
-        widths = _widths(whole, rows, most - len(GAP) * (len(columns) - 1))
-        rows = [line for row in rows for line in _lines_of(columns, row, widths)]
-    print(plain_table(columns, rows, title))
+    terminal = sys.stdout.isatty()
+    room = shutil.get_terminal_size().columns if terminal else most
+    if title:
+        print_line(title, most)
+    heads: Sequence[Sequence[str]] = [[column.title for column in columns]]
+    if room is not None:
+        # only on a terminal a title of several words may take several lines
+        kept = columns if terminal else [column._replace(title=column.title.replace(" ", "_")) for column in columns]
+        widths = _widths(kept, rows, room - len(GAP) * (len(columns) - 1))
+        heads = _lines_of(heads[0], widths) if terminal else heads
+        rows = [line for row in _told_apart(columns, rows, widths) for line in _lines_of(row, widths)]
+    print("\n".join(_aligned(columns, heads, rows, "─" if terminal else "-")))
 
 
 def print_rows(items: Iterable[T], columns: Sequence[tuple[Column, Callable[[T], str]]], title: str = "") -> None:
@@ -82,11 +83,17 @@ def print_rows(items: Iterable[T], columns: Sequence[tuple[Column, Callable[[T],
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> str:
     """The table as aligned lines of text, never broken."""
-    cells = [[one_line(cell) for cell in row] for row in ([column.title for column in columns], *rows)]
+    lines = _aligned(columns, [[column.title for column in columns]], rows)
+    return "\n".join([one_line(title), *lines] if title else lines)
+
+
+def _aligned(
+    columns: Sequence[Column], heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], rule: str = "-"
+) -> list[str]:
+    cells = [[one_line(cell) for cell in row] for row in (*heads, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [_line(columns, row, widths) for row in cells]
-    lines.insert(1, GAP.join("-" * width for width in widths))
-    return "\n".join([one_line(title), *lines] if title else lines)
+    return [*lines[: len(heads)], GAP.join(rule * width for width in widths), *lines[len(heads) :]]
 
 
 def print_line(text: str, most: int | None = None, file: TextIO | None = None) -> None:
@@ -174,43 +181,21 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
     return GAP.join(cells).rstrip()
 
 
-def _lines_of(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[list[str]]:
-    """A row as one or more lines whose cells fit their columns."""
-    cells = [
-        (shortened(text, width) if column.narrow == "cut" else _broken(one_line(text), width)).split("\n")
-        for column, text, width in zip(columns, row, widths, strict=True)
-    ]
-    return (list(line) for line in zip_longest(*cells, fillvalue=""))
-
-
-def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    widths = _widths(columns, rows, shutil.get_terminal_size().columns - len(GAP) * (len(columns) - 1))
-    table = Table(
-        title=Text(one_line(title), style="bold") if title else None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, len(GAP) - 1, 0, 0),  # and the box has a blank between columns
-        collapse_padding=True,
-        pad_edge=False,
-        show_edge=False,
+def _told_apart(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int]
+) -> Iterator[tuple[str, ...]]:
+    """The rows with the middle cut out of cells that are too long for a column that allows it."""
+    by_column = (
+        told_apart([one_line(row[i]) for row in rows], width) if column.narrow == "cut" else [row[i] for row in rows]
+        for i, (column, width) in enumerate(zip(columns, widths, strict=True))
     )
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(
-            Text(_broken(one_line(column.title), width)), justify="right" if column.right else "left", width=width
-        )
-    cells = [[one_line(row[i]) for row in rows] for i in range(len(columns))]
-    fitted = [
-        [Text(_broken(text, width)) for text in (told_apart(texts, width) if column.narrow == "cut" else texts)]
-        for column, width, texts in zip(columns, widths, cells, strict=True)
-    ]
-    for row_cells in zip(*fitted, strict=True):
-        table.add_row(*row_cells)
-    Console().print(table)
+    return zip(*by_column, strict=True)
+
+
+def _lines_of(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
+    """A row as one or more lines whose cells fit their columns."""
+    cells = (_broken(one_line(text), width).split("\n") for text, width in zip(row, widths, strict=True))
+    return list(zip_longest(*cells, fillvalue=""))
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
