@@ -159,7 +159,7 @@ def benchmark_splits() -> str:
     found: dict[tuple[str, str], dict[str, str]] = {}
     for row in _benchmark():
         found.setdefault((_part(row), gpu_of(row)), {})[row["experiment"]] = row["points"]
-    titles = ("dataset", "split", "GPU", "what", *(EXPERIMENTS[name] for name in COUNTED))
+    titles = ("dataset", "split", "GPU", "what", *(EXPERIMENTS[name] for name in COUNTED), "two runs differ %")
     body = [
         (
             f"`{name}`",
@@ -167,10 +167,17 @@ def benchmark_splits() -> str:
             gpu,
             DATASETS.get(name.split("-")[0], ""),
             *(points.get(experiment, "") for experiment in COUNTED),
+            _repeated(VALIDATION / "data" / ("" if name == FITTED else name.split("-")[0])),
         )
         for (name, gpu), points in found.items()
     ]
     return table(titles, body)
+
+
+def _repeated(folder: Path) -> str:
+    """The mean difference of the two measurements of each call of a dataset, percent."""
+    runs = [(row["ms_stream_run1"], row["ms_stream_run2"]) for row in lines(folder / "convolutions.csv")]
+    return f"{fmean(100.0 * abs(float(one) / float(other) - 1.0) for one, other in runs if one and other):.1f}"
 
 
 def benchmark_scores() -> str:

@@ -98,6 +98,8 @@ def joined(
         matched += len(by_id)
         kernels += len(_collectives(timeline))
     line = f"{matched} of {kernels} kernels that exchange data meet those of the other ranks, without waiting for them"
+    if not matched:
+        line += ". To share one GPU, programs are imported one by one, and replayed together"
     name = f"{traces[0].name} and {len(traces) - 1} more"
     known = {trace.order for trace in traces} - {None}
     return Trace(
