@@ -13,7 +13,6 @@ the rule of schedulers that run jobs bound by input and output first [D].
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -48,6 +47,7 @@ from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Arrivals, PoissonArrivals, TimesArrivals
+from gpusim.trace.programs import plain_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -281,7 +281,7 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
         raise InputError(None, "programs", "there is none", "two or more to share a GPU")
     if len(traces) == 1:
         return traces[0]
-    names = [re.sub(r"[^A-Za-z0-9_.-]+", "_", trace.name) for trace in traces]
+    names = [plain_name(trace.name) for trace in traces]
     return merge(traces, names, "+".join(names)[:200])
 
 

@@ -13,8 +13,6 @@ from gpusim.model.kernel import KernelModel
 STATIC = ("registers", "shared memory", "warps", "block slots")  # what resident blocks hold of an SM
 PIPES = tuple(name.removesuffix("_cycles") for name in SHARED)  # issue slots, pipes, the L1 and shared-memory data path
 DYNAMIC = (*PIPES, "L2", "DRAM")  # what running blocks keep busy
-NAMES = {"issue": "issue slots", "l1": "L1 path", "fma": "FMA pipe", "alu": "ALU pipe", "lsu": "LSU"}  # in tables
-NAMES |= {"tensor": "tensor pipe"}
 BUSY = 0.5  # of a resource: what is used more is scarce
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.judge import Candidate, gain_percent
 from gpusim.choose.plan import STREAMS, Work, as_steps, planned_trace, tensor_bytes, unknown_workspaces
-from gpusim.choose.profile import NAMES, complements, contended, profile
+from gpusim.choose.profile import complements, contended, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import (
     Column,
@@ -284,7 +284,7 @@ def _print_together(pairs: Sequence[Together]) -> None:
 
 
 def _names(resources: Sequence[str]) -> str:
-    return ", ".join(NAMES.get(name, name) for name in resources) or "–"
+    return ", ".join(BOUND_TITLES.get(name, name) for name in resources) or "–"
 
 
 def _print_baselines(selection: Selection) -> None:

@@ -146,8 +146,9 @@ def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
 
 def _plain_name(path: str) -> str:
     """Return a file's name as a valid name of a program: without endings and unusual characters."""
-    name = re.sub(r"^sample:|(\.trace)?(\.json)?(\.gz)?$", "", Path(path).name)
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60] or "trace"
+    from gpusim.trace.programs import plain_name
+
+    return plain_name(re.sub(r"^sample:|(\.trace)?(\.json)?(\.gz)?$", "", Path(path).name))[:60]
 
 
 def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple[str, T]]:

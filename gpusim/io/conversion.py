@@ -18,7 +18,7 @@ from gpusim.model.launchable import launch_occupancy
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Copy, Kernel, Stream
-from gpusim.trace.programs import Program
+from gpusim.trace.programs import Program, plain_name
 
 LONGEST_NAME = 2000  # characters of a kernel's name that are kept
 LEAST_DURATION_US = 0.5  # of a kernel whose duration was rounded down to 0
@@ -26,7 +26,6 @@ MOST_OPERATIONS = 2_000_000
 
 _COMMUNICATION = re.compile(r"(?:void )?(?:nccl|nvshmem)")
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./:-]+")
-_NOT_IN_STREAMS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def as_trace(
@@ -160,11 +159,9 @@ def _stream_names(keys: Iterable[StreamKey]) -> dict[StreamKey, str]:
     taken: set[str] = set()
     for key in keys:
         before = [
-            f"{titles[part]}{_NOT_IN_STREAMS.sub('_', getattr(key, part))}"
-            for part in apart
-            if getattr(key, part) not in ("", "0")
+            plain_name(f"{titles[part]}{getattr(key, part)}") for part in apart if getattr(key, part) not in ("", "0")
         ]
-        name = "/".join([*before, f"stream{_NOT_IN_STREAMS.sub('_', key.number)}"])[:180]
+        name = "/".join([*before, plain_name(f"stream{key.number}")])[:180]
         unique, n = name, 1
         while unique in taken:
             n += 1
@@ -181,16 +178,11 @@ def _programs(names: Mapping[StreamKey, str], name: str) -> tuple[Program, ...]:
     processes = grouped(names, lambda key: key.process)
     return tuple(
         Program(
-            name=program_name(name) if len(processes) == 1 else f"process{_NOT_IN_STREAMS.sub('_', process)}",
+            name=plain_name(name if len(processes) == 1 else f"process{process}"),
             streams=tuple(names[key] for key in keys),
         )
         for process, keys in processes.items()
     )
-
-
-def program_name(name: str) -> str:
-    """Return the name of the program of a trace: its name with the characters that a name may have."""
-    return _NOT_IN_STREAMS.sub("_", name)[:200] or "imported"
 
 
 def ids_of(activities: Sequence[Activity]) -> list[str]:

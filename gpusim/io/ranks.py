@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpusim.common.errors import InputError
-from gpusim.io.conversion import communicates, ids_of, program_name
+from gpusim.io.conversion import communicates, ids_of
 from gpusim.io.timeline import KernelRun, Timeline
 from gpusim.trace.edit import renamed
 from gpusim.trace.fields import MAX_GPUS
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Operation, Stream
-from gpusim.trace.programs import Program
+from gpusim.trace.programs import Program, plain_name
 
 Key = tuple[str, int]  # what tells a collective apart, and which of these in the order in which they started
 
@@ -110,7 +110,7 @@ def joined(
         order="inferred" if "inferred" in known else next(iter(known), None),
         notes="\n".join([f"Imported from the profiles of {len(traces)} ranks.", f"{line}.", *notes])[: 10**5],
         streams=tuple(streams),
-        programs=(Program(name=program_name(traces[0].name), streams=tuple(stream.name for stream in streams)),),
+        programs=(Program(name=plain_name(traces[0].name), streams=tuple(stream.name for stream in streams)),),
     )
 
 

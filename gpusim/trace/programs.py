@@ -6,6 +6,7 @@ that depend on each other, however indirectly, and one for every other stream.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -39,6 +40,11 @@ class Program(Strict):
     arrivals: Annotated[
         Arrivals | None, described("when requests of all its streams together arrive; absent: once, at time 0")
     ] = None
+
+
+def plain_name(text: str) -> str:
+    """Return a text as a name of a program or stream: other characters become ``_``."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:200] or "program"
 
 
 def programs_of(streams: Sequence[Stream], given: Sequence[Program]) -> tuple[Program, ...]:

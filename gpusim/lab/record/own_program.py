@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from gpusim.common.files import make_folder
 from gpusim.io import source
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.toolchain import NCU, explain, require_ncu
+from gpusim.trace.programs import plain_name
 
 DEVICE_COUNTERS = ("device__attribute_display_name", "device__attribute_multiprocessor_count")
 
@@ -29,7 +29,7 @@ def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
     require_ncu()
     make_folder(folder)
     script = next((word for word in command if word.endswith(".py")), command[0])
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(script).stem) or "program"
+    name = plain_name(Path(script).stem)
     profile = folder / f"{name}.ncu.csv"
     metrics = ",".join((*COUNTERS, *DEVICE_COUNTERS))
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
