@@ -72,7 +72,7 @@ def print_table(
         kept = columns if terminal else [column._replace(title=column.title.replace(" ", "_")) for column in columns]
         widths = _widths(kept, rows, room - len(GAP) * (len(columns) - 1))
         heads = _lines_of(heads[0], widths) if terminal else heads
-        rows = [line for row in _told_apart(columns, rows, widths) for line in _lines_of(row, widths)]
+        rows = [line for row in _cut(columns, rows, widths, apart=terminal) for line in _lines_of(row, widths)]
     print("\n".join(_aligned(columns, heads, rows, "─" if terminal else "-")))
 
 
@@ -181,20 +181,22 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
     return GAP.join(cells).rstrip()
 
 
-def _told_apart(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int]
+def _cut(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], apart: bool
 ) -> Iterator[tuple[str, ...]]:
-    """The rows with the middle cut out of cells that are too long for a column that allows it."""
-    by_column = (
-        told_apart([one_line(row[i]) for row in rows], width) if column.narrow == "cut" else [row[i] for row in rows]
-        for i, (column, width) in enumerate(zip(columns, widths, strict=True))
-    )
+    """The rows, long cells without their middle where the column allows that; ``apart``: different ones stay different."""
+    by_column: list[list[str]] = []
+    for i, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        texts = [one_line(row[i]) for row in rows]
+        if column.narrow == "cut":
+            texts = told_apart(texts, width) if apart else [shortened(text, width) for text in texts]
+        by_column.append(texts)
     return zip(*by_column, strict=True)
 
 
 def _lines_of(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
     """A row as one or more lines whose cells fit their columns."""
-    cells = (_broken(one_line(text), width).split("\n") for text, width in zip(row, widths, strict=True))
+    cells = (_broken(text, width).split("\n") for text, width in zip(row, widths, strict=True))
     return list(zip_longest(*cells, fillvalue=""))
 
 
