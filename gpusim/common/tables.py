@@ -184,7 +184,7 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
 def _cut(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], apart: bool
 ) -> Iterator[tuple[str, ...]]:
-    """The rows, long cells without their middle where the column allows that; ``apart``: different ones stay different."""
+    """The rows, long cells without their middle where a column allows that; ``apart``: different ones stay so."""
     by_column: list[list[str]] = []
     for i, (column, width) in enumerate(zip(columns, widths, strict=True)):
         texts = [one_line(row[i]) for row in rows]
