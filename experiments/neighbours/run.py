@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
 CODE, CODE_BESIDE = HERE / "code.csv", HERE / "code_beside.csv"
 CONVOLUTION, STREAMS = HERE / "convolution.csv", HERE / "streams.csv"
-GAPS = HERE / "gaps.csv"
+GAPS, SMALL = HERE / "gaps.csv", HERE / "small.csv"
 PROFILES = HERE.parents[2] / "shared" / "h200_models"
 GPU, RECORDED_ON = "h100-sxm", "h200"
 ALONE = "none"
@@ -237,6 +237,16 @@ def convolution_table() -> str:
     return table(("the convolution", "times", "median µs"), cells)
 
 
+def small_table() -> str:
+    """Medians of kernels of one block by what runs beside them, in streams and on SMs of their own."""
+    found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+    for row in lines(SMALL):
+        found.setdefault((row["kernel"], row["beside"]), {})[row["sharing"]] = row["wait_us"], row["us"]
+    cells = [(*what, *by["streams"], *by["SMs"]) for what, by in found.items() if what[1] != "other"]
+    heads = ("the kernel", "beside", "waits, streams", "runs, streams", "waits, SMs", "runs, SMs")
+    return table(heads, cells)
+
+
 def streams_table(pairs: Sequence[Streamed]) -> str:
     """Measured and predicted times of models in streams."""
     cells = [
@@ -269,6 +279,7 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
         "code_longer": f"{longer:.1f}",
         "gaps": gaps_table(),
         "convolution": convolution_table(),
+        "small": small_table(),
         "streams": streams_table(pairs),
         "streams_mape": f"{fmean(abs(pair.error_percent) for pair in pairs):.1f}",
         "streams_bias": f"{fmean(pair.error_percent for pair in pairs):+.1f}",
