@@ -34,10 +34,11 @@ HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
 CODE, CODE_BESIDE = HERE / "code.csv", HERE / "code_beside.csv"
 CONVOLUTION, STREAMS = HERE / "convolution.csv", HERE / "streams.csv"
-GAPS, SMALL = HERE / "gaps.csv", HERE / "small.csv"
+GAPS, SMALL, IN_FLIGHT = HERE / "gaps.csv", HERE / "small.csv", HERE / "in_flight.csv"
 PROFILES = HERE.parents[2] / "shared" / "h200_models"
 GPU, RECORDED_ON = "h100-sxm", "h200"
 ALONE = "none"
+SAME, OWN = "the same SM", "an SM of its own"  # where the warp of in_flight.cu runs
 MODEL_SMS, OTHER_SMS = 64, 68
 BLOCKS = 4 * OTHER_SMS  # of the neighbour
 CODE_KIB = ("16", "64", "128")  # rows of the table of code
@@ -247,6 +248,25 @@ def small_table() -> str:
     return table(heads, cells)
 
 
+def in_flight() -> tuple[str, float]:
+    """A table of reads beside a kernel by how many bytes that has in flight, and how much longer they take at most."""
+    found: dict[tuple[str, int], dict[tuple[int, str], dict[str, str]]] = {}
+    for row in lines(IN_FLIGHT):
+        at = row["reads"], int(row["in_flight_bytes_per_sm"]) // 1024
+        found.setdefault(at, {})[int(row["sms"]), row["where"]] = row
+    cells = []
+    for (reads, kib), by in found.items():
+        if not kib:
+            cells.append((reads, "nothing", "", *(row["ns"] for row in by.values()), "", "", "", ""))
+            continue
+        same, own, half = by[132, SAME], by[131, OWN], by[66, OWN]
+        rates = (f"{float(row['gb_per_s']) / 1e3:.2f}" for row in (same, half))
+        cells.append((reads, f"{kib}", next(rates), same["ns"], own["ns"], same["own_ns"], next(rates), half["ns"]))
+    heads = ("reads", "KiB in flight per SM", "TB/s", "ns, the same SM", "ns, an SM of its own", "ns of its own reads")
+    ns = [float(row["ns"]) for row in lines(IN_FLIGHT) if row["reads"] == "DRAM"]
+    return table((*heads, "on 66 SMs, TB/s", "ns, an SM of its own"), cells), max(ns) / ns[0]
+
+
 def streams_table(pairs: Sequence[Streamed]) -> str:
     """Measured and predicted times of models in streams."""
     cells = [
@@ -271,6 +291,7 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
         for row in rows
     ]  # fmt: skip
     beside, longer = code_beside()
+    reads, reads_longer = in_flight()
     heads = ("model", "the neighbour", "measured", "predicted", "MAPE %", "bias %")
     return {
         "slowed": table(heads, cells),
@@ -280,6 +301,8 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
         "gaps": gaps_table(),
         "convolution": convolution_table(),
         "small": small_table(),
+        "in_flight": reads,
+        "reads_longer": f"{reads_longer:.1f}",
         "streams": streams_table(pairs),
         "streams_mape": f"{fmean(abs(pair.error_percent) for pair in pairs):.1f}",
         "streams_bias": f"{fmean(pair.error_percent for pair in pairs):+.1f}",
