@@ -215,7 +215,12 @@ def test_a_policy_of_an_experiment_is_named(tmp_path: Path, capsys: pytest.Captu
 def test_ctrl_c_ends_a_benchmark_silently() -> None:
     command = [sys.executable, "-m", "gpusim", "bench"]  # grid is the first of its groups, and minutes are left then
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background may ignore it
     )
     assert process.stdout is not None
     while not process.stdout.readline().startswith("grid"):
