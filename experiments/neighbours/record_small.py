@@ -15,11 +15,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from experiments.neighbours.record import HERE, SMS, kernels_in
+from experiments.neighbours.record import HERE, SMS
+from experiments.neighbours.record_streams import together
 from gpusim.common.files import write_table
 from gpusim.common.tables import grouped
-from gpusim.lab.record.ops_file import Call, made, read_ops
-from gpusim.lab.record.torch_gpu import Gpu, Queue
+from gpusim.lab.record.ops_file import made, read_ops
+from gpusim.lab.record.torch_gpu import Gpu
 
 PASSES = ("efficientnet_b0", 4), ("generate", 15)
 SMALL = {"elementwise": "vectorized_elementwise_kernel<4", "GEMM": "cutlass_80_wmma"}  # what their names hold
@@ -28,21 +29,6 @@ TIMES = 6  # profiles of each way to share
 LEAST = 10  # kernels in a row of the table
 
 Event = Mapping[str, Any]
-
-
-def profiled(torch: Any, sides: Sequence[tuple[Call, int, Queue]], scratch: Path) -> list[Event]:
-    """The kernels of some passes in each stream, released together."""
-    gate = torch.cuda.Event()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        torch.cuda._sleep(20_000_000)
-        gate.record()
-        for graph, passes, queue in sides:
-            queue.stream.wait_event(gate)
-            with torch.cuda.stream(queue.stream):
-                for _ in range(passes):
-                    graph()
-        torch.cuda.synchronize()
-    return [one for one in kernels_in(profiler, scratch) if "spin" not in one["name"]]
 
 
 def small(kernels: Sequence[Event]) -> Iterator[tuple[str, str, float, float]]:
@@ -72,7 +58,7 @@ def recorded(path: Path) -> Iterator[str]:
         graphs = [gpu.graph(model, queue) for model, queue in zip(models, queues, strict=True)]
         sides = [(graph, n, queue) for graph, (_, n), queue in zip(graphs, PASSES, queues, strict=True)]
         with TemporaryDirectory() as folder:
-            found = [one for _ in range(TIMES) for one in small(profiled(torch, sides, Path(folder) / "trace.json"))]
+            found = [one for _ in range(TIMES) for one in small(together(torch, sides, Path(folder) / "trace.json"))]
         for (what, beside), those in sorted(grouped(found, lambda one: one[:2]).items()):
             if len(those) >= LEAST:
                 waits, times = (median(one[at] for one in those) for at in (2, 3))

@@ -34,8 +34,8 @@ PAIRS = (
 )
 
 
-def together_us(torch: Any, sides: Sequence[tuple[Call, int, Queue]], scratch: Path) -> float:
-    """Time of some passes in each stream, from the first kernel's start to the last one's end."""
+def together(torch: Any, sides: Sequence[tuple[Call, int, Queue]], scratch: Path) -> list[dict[str, Any]]:
+    """The kernels of some passes in each stream, released together, in the order of their starts."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         torch.cuda._sleep(HELD_CYCLES)
         released = torch.cuda.Event()
@@ -46,7 +46,11 @@ def together_us(torch: Any, sides: Sequence[tuple[Call, int, Queue]], scratch: P
                 for _ in range(passes):
                     graph()
         torch.cuda.synchronize()
-    kernels = [one for one in kernels_in(profiler, scratch) if HOLDS not in one["name"]]
+    return [one for one in kernels_in(profiler, scratch) if HOLDS not in one["name"]]
+
+
+def span_us(kernels: Sequence[dict[str, Any]]) -> float:
+    """Time from the first kernel's start to the last one's end."""
     end_us: float = max(one["ts"] + one["dur"] for one in kernels)
     start_us: float = kernels[0]["ts"]
     return end_us - start_us
@@ -65,7 +69,7 @@ def recorded(path: Path) -> Iterator[str]:
     with TemporaryDirectory() as folder:
         for a, na, b, nb in PAIRS:
             sides = (graphs[a][0], na, queues[0]), (graphs[b][1], nb, queues[1])
-            us = together_us(torch, sides, Path(folder) / "trace.json")
+            us = span_us(together(torch, sides, Path(folder) / "trace.json"))
             print(a, na, b, nb, f"{us:.0f} us", file=sys.stderr)
             yield f"{gpu.name},{a},{na},{b},{nb},{us:.0f}\n"
 
