@@ -399,8 +399,8 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
 def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
     """Time of an instruction if the kernel had not waited for queues of L2 and DRAM, over that in the recording.
 
-    Reads would have a shorter latency. What an instruction takes of the SM stays, so less of it would be hidden; it
-    counts as nothing where counters are missing.
+    Reads would have a shorter latency. The time of an instruction on the SM stays, so less of it would be hidden. It
+    counts as 0 without counters.
     """
     reads, throttled = queued_shares(mix, exposed)
     if not kernel.counted:
@@ -505,9 +505,9 @@ def _l2_us(mix: Mix | None, gpu: GPU) -> float:
 def _left_bytes(launch: KernelLaunch, working_us: float, gpu: GPU) -> float:
     """Bytes per block that DRAM writes while a kernel works ``working_us``, and did not while it was counted.
 
-    At the end of a profile L2 still holds what the kernel wrote last, as far as L2 keeps it. In a program that is
-    replaced, as far as kernels touch more than that. If the kernel then takes longer than in its profile, DRAM writes
-    meanwhile [D].
+    At the end of a profile L2 still holds the last writes of the kernel, up to its capacity. In a program later kernels
+    evict them, as far as these touch more than the capacity. If the kernel then takes longer than in its profile, DRAM
+    writes meanwhile [D].
     """
     mix = launch.mix
     if mix is None or not mix.active_cycles_max:

@@ -93,7 +93,7 @@ class _Mixes:
         return result
 
     def _burst_waits(self, i: int) -> Reals:
-        """Cycles that a warp of a kernel waits for one of another that was issuing as it came."""
+        """Cycles that a warp of one kernel waits for a warp of another that already issues."""
         chained = (self.burst == LONGEST_BURST) & (self.burst[:, i, None] < LONGEST_BURST)
         waits: Reals = np.where(chained & (self.warps >= CHAINED_WARPS), CHAINED_CYCLES, self.burst - 0.5)
         return waits
