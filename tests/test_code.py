@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gpusim
-from gpusim.engine.code import CachedCode
+from gpusim.engine.code import LOST_APART, CachedCode
 from gpusim.hardware.gpu import load_gpu
 from gpusim.model.kernel import KernelModel
 from gpusim.model.memory import CODE_LATENCY
@@ -62,12 +62,12 @@ def test_on_sms_of_its_own_only_other_kernels_of_its_program_replace_code_there(
     assert cached.lost_by(own, 0) == cached.lost_by(other, 1) == 0.0
     assert cached.lost_by(own, 0) == 0.0  # no other kernel ran on its SMs
     assert cached.lost_by(next_one, 0) == cached.lost_by(other, 1) == 0.0
-    assert cached.lost_by(own, 0) == 1.0
+    assert cached.lost_by(own, 0) == LOST_APART
 
 
 def test_on_sms_of_its_own_a_program_has_a_copy_of_the_code() -> None:
     names = {"own", "next"}
-    for apart, lost in ((True, 1.0), (False, 0.0)):
+    for apart, lost in ((True, LOST_APART), (False, 0.0)):
         cached = CachedCode(H200, apart, [names, names])
         for program in (0, 1):
             for one in (model("own", kept=1.5), model("next", kept=1.5)):
@@ -76,7 +76,7 @@ def test_on_sms_of_its_own_a_program_has_a_copy_of_the_code() -> None:
 
 
 def test_a_kernel_waits_for_code_that_is_gone() -> None:
-    """Half of its time waits for code; the second time that takes four times as long."""
+    """Half of its time waits for code; the second time that takes as much longer as lost code does."""
     own = kernel("own", waits_for_code=0.5)
     streams = [
         Stream(name="a", operations=(Kernel(id="1", kernel=own), Kernel(id="3", kernel=own, depends_on=("2",)))),

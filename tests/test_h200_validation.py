@@ -395,6 +395,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "counted-clusters": ("small, h200", "googlenet16/3a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
     "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
     "no-lost-code": TOGETHER,
+    "all-code-lost": TOGETHER,
     "active-as-counted": TOGETHER,
     "no-gaps": TOGETHER,
     "no-graphs": TOGETHER,

@@ -10,7 +10,7 @@ import pytest
 from experiments.h200_validation.evidence import CELLS, LATENCY
 from experiments.h200_validation.variants import ABLATION, DESIGNS
 from gpusim.calibrate import fit, kernels, scaling
-from gpusim.engine import skipping, sm_array
+from gpusim.engine import code, skipping, sm_array
 from gpusim.model import clock, contention, front_end, kernel, memory, mixing
 from gpusim.trace import fields
 from gpusim.trace import kernels as recorded
@@ -42,6 +42,7 @@ SAID = [  # words of the page with the numbers of the code
     f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} (μ₀ J({memory.STREAM_QUEUE:g}) + (μ-μ₀) "
     f"J({memory.MISS_QUEUE:g}))",
     f"({memory.CODE_LATENCY:g} J({memory.STREAM_QUEUE:g}) - 1)",
+    f"Λ counts {code.LOST_APART:g} times",
     f"{contention.DRAM_LATENCY_CYCLES:g} (missed + (1 - missed)/{memory.MISS_LATENCY:g})",
     f"u_r/max({mixing.LEAST_LEFT:g}, 1-o_r)",
     f"clip({mixing.STALL_CYCLES:g}/`wait`, 1, {mixing.LONGEST_BURST:g})",

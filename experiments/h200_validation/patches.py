@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpusim.calibrate import fit, scaling
-from gpusim.engine import sm_array
+from gpusim.engine import code, sm_array
 from gpusim.hardware.gpu import GPU
 from gpusim.io import importing
 from gpusim.io.borrowing import Borrowed
@@ -492,6 +492,11 @@ def no_lost_code() -> None:
     """Caches keep the code of every kernel."""
     known = fit._wait
     put(fit, "_wait", lambda *launch: known(*launch)._replace(code=0.0))
+
+
+def all_code_lost() -> None:
+    """The caches of SMs keep no code where L2 has lost it."""
+    put(code, "LOST_APART", 1.0)
 
 
 def no_reading_ahead() -> None:

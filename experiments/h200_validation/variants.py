@@ -143,6 +143,7 @@ ABLATION = (
     Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait",
             patch=patches.no_head_of_line, on=CALLS_ONLY),
     Variant("no-lost-code", "caches keep the code of every kernel", patch=patches.no_lost_code, on=MODELS_ONLY),
+    Variant("all-code-lost", "SMs of a program keep none of its code", patch=patches.all_code_lost, on=MODELS_ONLY),
     Variant("no-reading-ahead", "a kernel waits for the whole latency of all that it reads",
             patch=patches.no_reading_ahead),
     Variant("no-block-ends", "the start and end of a block alone on its SM may have been waiting for memory",

@@ -21,6 +21,7 @@ from gpusim.choose.code_returns import Code, Return, code_of, few, mean_lost, re
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.tables import counted, grouped
+from gpusim.engine.code import LOST_APART
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
@@ -159,6 +160,7 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
     whole, replaced = 0.0, own.code.replaced_by(other.code, pace)
     for part in own.parts:
         gone = mean_lost(part.returns if sms is None else part.returns_apart, *replaced)
+        gone *= 1.0 if sms is None else LOST_APART
         beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
         alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
         shared = [alone if one is None else one[0].slowdown(part.wait, gone) for one in beside]

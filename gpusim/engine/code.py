@@ -9,6 +9,8 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.memory import lost_share
 
+LOST_APART = 0.7  # of lost code, that a program has lost on SMs of its own, whose caches keep the rest [D]
+
 
 class CachedCode:
     """Tells of each kernel that starts how much of its code the caches have lost since its name came last.
@@ -41,6 +43,7 @@ class CachedCode:
             at, moved = own[model.name]
             lost = lost_share(self._moved - moved)
             lost = lost if lost > 0.0 and self._other_code_since(at, program) else 0.0
+            lost *= LOST_APART if self._apart else 1.0
         self._count += 1
         self._moved += model.blocks * model.dram_share_us / self._kept_us
         self._came[model.name] = self._count

@@ -19,7 +19,7 @@ MOST_BUSY = 0.995  # a counter that reads more than the sustained rate is taken 
 LEAST_SHARE = 0.8  # of what L2 and DRAM sustain of streams, that they sustain of other accesses, at least [D]
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
-CODE_LATENCY = 4.0  # of code that caches have lost, over that as recorded [D] (experiments/neighbours, code.csv)
+CODE_LATENCY = 5.2  # of code that caches have lost, over that as recorded ([V] experiments/neighbours, code_beside.csv)
 STREAM_QUEUE = 1.0  # how much longer, relative, reads from DRAM take where it is as busy as it can be: of a copy on an
 # H100 1.10, 1.21 and 1.32 times at 0.36, 0.48 and 0.59 over 0.20 ([V] experiments/single_resource); of lost code beside
 # reads 1.26 and 1.86 at 0.34 and 0.82 over 0.04 ([V] experiments/neighbours, code_beside.csv)
