@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from keyword import kwlist
 from typing import Any, NamedTuple, NoReturn, TextIO
@@ -137,12 +138,9 @@ def build_parser(*chosen: str | None) -> Parser:
         if command.name in chosen:
             module = import_module(command.module)
             module.add_arguments(sub)
-            sub.set_defaults(run=module.run, whole_parser=_whole_parser)
+            whole_parser = partial(build_parser, *(command.name for command in COMMANDS))
+            sub.set_defaults(run=module.run, whole_parser=whole_parser)
     return parser
-
-
-def _whole_parser() -> Parser:
-    return build_parser(*(command.name for command in COMMANDS))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

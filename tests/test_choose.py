@@ -17,7 +17,6 @@ from tiny import convolution, copy, kernel, launch, stream, tiny, trace
 from gpusim import cli, load_gpu, load_trace
 from gpusim.choose import search
 from gpusim.choose.bound import Bounds
-from gpusim.choose.graph import Graph, graph_of, ordered
 from gpusim.choose.judge import Judge
 from gpusim.choose.least import Least
 from gpusim.choose.moves import MIXES, SHARING, all_algorithms, all_lanes, shared, splits, with_split
@@ -27,6 +26,7 @@ from gpusim.choose.search import Selection, select, work_of
 from gpusim.common.errors import InputError
 from gpusim.session import Session
 from gpusim.trace.format import Trace
+from gpusim.trace.graph import Graph, graph_of, ordered
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"

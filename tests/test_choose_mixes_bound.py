@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from strategies import examples
 from test_choose_bound import bounded
 
-from gpusim.choose.graph import Graph
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, Step
 from gpusim.choose.mixes_array import progress_of_mixes
-from gpusim.choose.mixes_bound import Option, kernel_of, one_by_one_us, program_of, progress_in
+from gpusim.choose.mixes_bound import Kernel, Option, kernel_of, one_by_one_us, program_of, progress_in
 from gpusim.choose.simplex import maximum
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel
 from gpusim.model.mixing import Use, progress
 from gpusim.model.occupancy import Footprint
+from gpusim.trace.graph import Graph
 
 
 @examples(100)
@@ -117,7 +117,8 @@ def test_kernels_that_one_event_releases_need_not_wait_for_one_another() -> None
 def work_us(models: dict[str, list[KernelModel]], *, chain: str = "") -> float:
     """Bound by the work of kernels, each the only one of an operation beside all others."""
     options = {
-        id: [Option(((one, float(one.blocks)),), 40.0, 0.0, 0.0) for one in found] for id, found in models.items()
+        id: [Option((kernel_of(one, float(one.blocks)),), 40.0, 0.0, 0.0) for one in found]
+        for id, found in models.items()
     }
     graph = Graph({id: () for id in models})
     need = next(iter(models.values()))[0].need
@@ -140,7 +141,7 @@ ROOM = (65536, 228 * 1024, 64, 32)
 def kernels_beside(draw: st.DrawFn) -> dict[str, list[Option]]:
     """Three operations of a large and a small kernel each, of which many blocks fit an SM, by an algorithm or two."""
 
-    def kernel(blocks: int) -> tuple[KernelModel, float]:
+    def kernel(blocks: int) -> Kernel:
         warps = draw(st.integers(1, 4))
         footprint = Footprint(warps, draw(st.integers(1, 8)) * 1024, draw(st.integers(0, 8)) * 2048)
         most = min(r // n for r, n in zip(ROOM, footprint.need, strict=True) if n)
@@ -157,7 +158,7 @@ def kernels_beside(draw: st.DrawFn) -> dict[str, list[Option]]:
             one_wave=draw(st.booleans()),
         )
         made = bounded(blocks=blocks, tiles=blocks, footprint=footprint, blocks_per_sm=most, demand=demand)
-        return made, float(blocks)
+        return kernel_of(made, float(blocks))
 
     def option() -> Option:
         return Option((kernel(draw(st.integers(200, 2000))), kernel(1)), 40.0, 0.0, 0.0)
@@ -175,10 +176,7 @@ def test_no_mix_earns_more_than_those_that_are_looked_at(options: dict[str, list
     assert program.bound() <= one_by_one_us(found[0] for found in options.values()) * 1.01
     of_kernel, earns, loads = program.in_range(0, program.prices)
     priced = {id(one.model): price for one, price in zip(program.of_kernel, of_kernel, strict=True)}
-    by_op = [
-        [kernel_of(*kernel, op) for option, _ in found for kernel in option.kernels]
-        for op, found in enumerate(program.of_option)
-    ]
+    by_op = [[kernel for option, _ in found for kernel in option.kernels] for found in program.of_option]
     for _ in range(100):
         mix, room = list[tuple[Any, int]](), np.array(ROOM)
         for found in data.draw(st.permutations(by_op)):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from strategies import examples
 
 from experiments.ios_ranking.schedules import load_schedule
 from gpusim import load_gpu, load_trace
-from gpusim.choose.graph import Graph, ordered
+from gpusim.choose import streams
 from gpusim.choose.search import in_streams
 from gpusim.choose.streams import (
     Stage,
@@ -32,6 +33,7 @@ from gpusim.choose.streams import (
 )
 from gpusim.common.errors import InputError
 from gpusim.session import Session
+from gpusim.trace.graph import Graph, ordered
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 
@@ -115,7 +117,8 @@ def every_schedule(graph: Graph, left: frozenset[str]) -> Iterator[tuple[Stage, 
 @examples(30)
 @given(graphs(5))
 def test_ios_equals_brute_force(graph: Graph) -> None:
-    found = ios_stages(graph, latency_us, most_groups=2, most_in_group=2)
+    with patch.object(streams, "MOST_GROUPS", 2), patch.object(streams, "MOST_IN_GROUP", 2):
+        found = ios_stages(graph, latency_us)
     best = min(sum(map(latency_us, stages)) for stages in every_schedule(graph, frozenset(graph.ids)))
     assert sum(map(latency_us, found)) == best
     assert sorted(id for stage in found for group in stage for id in group) == sorted(graph.ids)

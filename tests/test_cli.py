@@ -21,7 +21,7 @@ from gpusim.commands import replay as replay_command
 from gpusim.commands.replay_folder import folder_names
 from gpusim.common import tables
 from gpusim.common.errors import InputError
-from gpusim.common.tables import Column, number, plain_table, short_name, shortened
+from gpusim.common.tables import Column, number, print_table, short_name, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.lab import bench
 from gpusim.policies.registry import policies, policy_from
@@ -245,7 +245,7 @@ def test_replay_table_on_a_terminal(tmp_path: Path, capsys: Capture, monkeypatch
     assert "\r\x1b[Kdrawing serial\r\x1b[K" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("width", [72, 80, 100, 200])
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", str(width))
@@ -256,8 +256,12 @@ def test_tables_fit_the_terminal(width: int, capsys: Capture, monkeypatch: pytes
     titles = [line for line in lines if line.startswith("stream ")]
     assert (len(titles) == 1) == (width >= 200)
     assert "warped-slicer" in " ".join(titles)
+    kernels = next(line for line in reversed(lines) if line.startswith("3a.3x3")).split()
+    assert kernels[2:7] == ["1.7", "7,725.8", "7,391.4", "0.0", "334.4"]  # numbers stay whole
     assert cli.main(["gpus"]) == 0
-    assert max(len(line) for line in unstyled(capsys.readouterr().out).splitlines()) <= width
+    lines = unstyled(capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= width
+    assert {"1,695", "31.2", "600", "6.0", "24"} <= set(next(line for line in lines if line.startswith("a10 ")).split())
 
 
 INCEPTION = str(REPOSITORY / "traces" / "inception_3a.json.gz")
@@ -302,9 +306,10 @@ def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
     assert tables._widths(columns, rows, 60) == [20, 10, 20]
     assert tables._widths(columns, rows, 48) == [20, 8, 20]
     assert tables._widths(columns, rows, 31) == [12, 7, 12]
-    assert tables._widths(columns, rows, 10) == [8, 7, 8]
+    assert tables._widths(columns, rows, 10) == [7, 7, 7]
     assert tables._broken("inter-sm:sms=20+70+28+14", 10) == "inter-sm:\nsms=20+70+\n28+14"
     assert tables._broken("not validated: h100-pcie", 18) == "not validated:\nh100-pcie"
+    assert tables._broken("isolated", 5) == "isolated" and tables._broken("isolated", 5, True) == "isola\nted"
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -810,9 +815,10 @@ def test_positive_and_whole_read_numbers() -> None:
     assert arguments.whole(0)("0") == 0
 
 
-def test_plain_table_aligns() -> None:
-    table = plain_table([Column("name"), Column("us", right=True)], [("a", "1.0"), ("long", "1,000.0")], "Title")
-    assert table.splitlines() == ["Title", "name       us", "----  -------", "a         1.0", "long  1,000.0"]
+def test_tables_align(capsys: Capture) -> None:
+    print_table([Column("name"), Column("us", right=True)], [("a", "1.0"), ("long", "1,000.0")], "Title")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["Title", "name       us", "----  -------", "a         1.0", "long  1,000.0"]
 
 
 def test_numbers_and_short_texts() -> None:

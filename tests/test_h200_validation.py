@@ -203,7 +203,7 @@ def test_variants_that_cost_next_to_nothing_are_listed() -> None:
         "one row": {"green": _line("4", "0", "0"), "streams": _line("3.2")},
     }
     idle, unsure = tables.idle_sentences(by)
-    assert idle.startswith("Without one of these no column") and idle.endswith("worse by 0.1 points or more: `idle`.")
+    assert idle.startswith("On these samples no column") and idle.endswith("or more without one of these: `idle`.")
     assert unsure == "Without one of these some are, but none for sure: `perhaps`, `one row`."
     assert "none" in tables.idle_sentences({"model": by["model"]})[0]
 

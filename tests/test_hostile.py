@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from gpusim import cli, replay
 from gpusim.common.errors import InputError
 from gpusim.common.files import FREE_EXPANSION_BYTES, MAX_EXPANSION, decompressed, read_bytes
 from gpusim.common.spreadsheet import csv_line, original
-from gpusim.common.tables import Column, json_text, plain_table, print_line
+from gpusim.common.tables import Column, json_text, print_line, print_table
 from gpusim.hardware.gpu import load_gpu, load_shipped_gpu
 from gpusim.lab.dataset import Dataset
 from gpusim.policies.registry import policy_from
@@ -321,7 +322,9 @@ def test_what_a_terminal_would_obey_is_never_printed(tmp_path: Path, capsys: Cap
 
 @given(st.lists(st.text(), min_size=1))
 def test_tables_and_json_are_printable(texts: list[str]) -> None:
-    lines = plain_table([Column(text) for text in texts], [texts], texts[0]).split("\n")
+    with redirect_stdout(io.StringIO()) as printed:
+        print_table([Column(text) for text in texts], [texts], texts[0])
+    lines = printed.getvalue().removesuffix("\n").split("\n")
     assert len(lines) == 3 + bool(texts[0]) and all(line.isprintable() for line in lines)
     text = json_text(texts)
     assert text.replace("\n", "").isprintable()

@@ -216,8 +216,8 @@ def idle_sentences(by: Mapping[str, Mapping[str, Line]]) -> list[str]:
     idle = [variant for variant, of in worse.items() if not of]
     unsure = [variant for variant, of in worse.items() if of and not any(map(_surely_worse, of))]
     return [
-        f"Without one of these no column, of sets or of kinds of measurements, is worse by {LITTLE:g} points or more: "
-        f"{_listed(idle)}.",
+        f"On these samples no column, of sets or of kinds of measurements, is worse by {LITTLE:g} points or more "
+        f"without one of these: {_listed(idle)}.",
         f"Without one of these some are, but none for sure: {_listed(unsure)}.",
     ]
 

@@ -17,10 +17,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpusim.choose.graph import Graph, ordered
 from gpusim.choose.streams import Lanes, Stage, as_lanes
 from gpusim.common.errors import InputError, from_pydantic
 from gpusim.common.files import read_bytes
+from gpusim.trace.graph import Graph, ordered
 from gpusim.trace.text import text_of
 
 Size = Annotated[int, Field(ge=1, le=10**6)]

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import fsum
 
-from gpusim.choose.graph import Graph, chains, ordered
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, Step, least_of_launches, least_work, less_of, tile_works
-from gpusim.choose.mixes_bound import Option, one_by_one_us, program_of
+from gpusim.choose.mixes_bound import Option, kernel_of, one_by_one_us, program_of
 from gpusim.choose.plan import Plan, Work
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context, touched_bytes
@@ -25,6 +24,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
+from gpusim.trace.graph import Graph, chains, ordered
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Kernel, Operation, Stream
 
@@ -167,7 +167,7 @@ class Bounds:
         least, others = self.least(id, name, work), self._others(id, work) if name else None
         launches = self._played(id, name, others)[way] if self.launches(id, name) else ()
         models = [self._kernels.model(launch, id) for launch in launches]
-        kernels = tuple((model, least_work(model, tile_works(model))) for model in models)
+        kernels = tuple(kernel_of(model, least_work(model, tile_works(model))) for model in models)
         return Option(kernels, least.alone_us, *least.busy_us[1:])
 
 
@@ -222,7 +222,7 @@ def _sure_turn_us(work: Work, gpu: GPU) -> float:
 
 
 def _kernels_of(options: Mapping[str, Sequence[Option]]) -> list[object]:
-    return [model.identity for found in options.values() for option in found for model, _ in option.kernels]
+    return [one.model.identity for found in options.values() for option in found for one in option.kernels]
 
 
 def _longest_chain(graph: Graph, us: Mapping[str, float]) -> tuple[float, frozenset[str]]:

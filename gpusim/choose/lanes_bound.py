@@ -18,9 +18,9 @@ from math import fsum, inf
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.choose.graph import Graph
 from gpusim.choose.least import Least, Step
 from gpusim.model.front_end import CHANNELS, turn_wait_us
+from gpusim.trace.graph import Graph
 
 MOST_LANED = 6  # operations whose streams are all looked at
 ITERATIONS = 6  # in which the ends of streams settle

@@ -82,18 +82,14 @@ def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
 def tile_works(model: KernelModel) -> Reals:
     """Work of each tile of a launch, in mean blocks; at least 0."""
     tile = np.arange(model.tiles, dtype=np.int64)
-    x = _below_prime(model.seed + 1 + tile * 48271)
-    x = _below_prime(x * x + 12345)
-    x = _below_prime(x * 16807 + tile)
-    x = _below_prime(x * x + 67890)
+    x = (model.seed + 1 + tile * 48271) % PRIME
+    x = (x * x + 12345) % PRIME
+    x = (x * 16807 + tile) % PRIME
+    x = (x * x + 67890) % PRIME
     works: Reals = (1.0 + model.jitter * sqrt(12.0) * (x / PRIME - 0.5)) * (model.blocks / model.tiles)
     if model.lengths:
         works *= np.array(model.lengths)[tile % model.row * len(model.lengths) // model.row]
     return np.maximum(works, 0.0)
-
-
-def _below_prime(x: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return x % PRIME
 
 
 def may_be_jumped(model: KernelModel) -> bool:

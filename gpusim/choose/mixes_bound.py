@@ -22,12 +22,12 @@ from math import factorial, fsum, inf
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.choose.graph import Graph
 from gpusim.choose.least import block_times
 from gpusim.choose.mixes_array import progress_of_mixes, use_alone
 from gpusim.choose.simplex import maximum
 from gpusim.model.contention import chance_older
 from gpusim.model.kernel import KernelModel
+from gpusim.trace.graph import Graph
 
 MOST_MIXES = 400_000  # in every order of their kernels; where there are more, the bound has no mixes
 ALL, POWERS = (1, 2, 3, 4, 6, 8, 12, 16, 24), (1, 2, 4, 8, 16)  # numbers of blocks in a mix, beside the most [D]
@@ -51,36 +51,51 @@ Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """A kernel of an option, with the progress of an SM by its number of blocks, relative to the best number."""
+
+    model: KernelModel
+    us: float  # least time of its work with the best number of blocks on all SMs
+    best: float  # blocks per us of one SM
+    paces: tuple[float, ...]  # with 1, 2, ... blocks
+
+    @property
+    def demand(self) -> float:
+        """Blocks at once on all SMs with the best number, over the time of one."""
+        return self.best * self.model.unit_us * self.model.sm_count
+
+
+def kernel_of(model: KernelModel, work: float) -> Kernel:
+    """A kernel with its least work in mean blocks."""
+    rates = [count / (time * model.unit_us) for count, time in enumerate(block_times(model), 1)]
+    best = max(rates)
+    return Kernel(model, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
+
+
+@dataclass(frozen=True)
 class Option:
     """One algorithm of an operation."""
 
-    kernels: tuple[tuple[KernelModel, float], ...]  # models of its kernels, each with its least work in mean blocks
+    kernels: tuple[Kernel, ...]  # its kernels
     alone_us: float  # least time on an idle GPU
     dram_us: float  # least time for which it keeps DRAM busy
     l2_us: float  # the same of L2
+
+    @property
+    def sms_us(self) -> float:
+        """Least time of its kernels with the best number of blocks on all SMs."""
+        return fsum(one.us for one in self.kernels)
 
 
 def one_by_one_us(options: Iterable[Option]) -> float:
     """Time of some work kernel by kernel, each with its best number of blocks on all SMs; or of DRAM or L2."""
     sms_us, dram_us, l2_us = 0.0, 0.0, 0.0
     for option in options:
-        for model, work in option.kernels:
-            one = kernel_of(model, work, 0)
-            demand = one.best * model.unit_us * model.sm_count
-            sms_us += one.us * model.slowdown(demand * model.load.dram, demand * model.load.l2, 1.0, 1.0)
+        for one in option.kernels:
+            load = one.model.load
+            sms_us += one.us * one.model.slowdown(one.demand * load.dram, one.demand * load.l2, 1.0, 1.0)
         dram_us, l2_us = dram_us + option.dram_us, l2_us + option.l2_us
     return max(sms_us, dram_us, l2_us)
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """A kernel of an option, with the progress of an SM by its number of blocks, relative to the best number."""
-
-    model: KernelModel
-    op: int
-    us: float  # least time of its work with the best number of blocks on all SMs
-    best: float  # blocks per us of one SM
-    paces: tuple[float, ...]  # with 1, 2, ... blocks
 
 
 def program_of(
@@ -104,8 +119,8 @@ def program_of(
     """
     in_chain = [id in chain for id in graph.ids]
     for dominated, counts in TRIED:
-        kernels, of_option = _kernels(graph, options, dominated)
-        mixes = _mixes(graph, kernels, capacity, counts)
+        kernels, op_of, of_option = _kernels(graph, options, dominated)
+        mixes = _mixes(graph, kernels, op_of, capacity, counts)
         if mixes:
             return Program(kernels, of_option, mixes, capacity, in_chain, idle_us, loads)
     return None
@@ -113,55 +128,39 @@ def program_of(
 
 def _kernels(
     graph: Graph, options: Mapping[str, Sequence[Option]], dominated: float
-) -> tuple[list[_Kernel], list[list[tuple[Option, list[int]]]]]:
-    """Kernels that are not small, and the options of each operation with the positions of theirs."""
-    made = [
-        _not_dominated([(one, [kernel_of(*kernel, o) for kernel in one.kernels]) for one in options[id]], dominated)
-        for o, id in enumerate(graph.ids)
-    ]
-    small_us = SMALL * fsum(min((_sms_us(each) for _, each in found), default=0.0) for found in made)
-    kernels: list[_Kernel] = []
+) -> tuple[list[Kernel], list[int], list[list[tuple[Option, list[int]]]]]:
+    """Kernels that are not small, the operation of each, and the options of each with the positions of theirs."""
+    found = [_not_dominated(options[id], dominated) for id in graph.ids]
+    small_us = SMALL * fsum(min((option.sms_us for option in of), default=0.0) for of in found)
+    kernels, op_of = list[Kernel](), list[int]()
     of_option: list[list[tuple[Option, list[int]]]] = []
-    for found in made:
+    for o, of in enumerate(found):
         of_option.append([])
-        for option, each in found:
-            large = [one for one in each if one.us > small_us]
+        for option in of:
+            large = [one for one in option.kernels if one.us > small_us]
             of_option[-1].append((option, list(range(len(kernels), len(kernels) + len(large)))))
             kernels += large
-    return kernels, of_option
+            op_of += [o] * len(large)
+    return kernels, op_of, of_option
 
 
-def _sms_us(kernels: Sequence[_Kernel]) -> float:
-    """Least time of some kernels with the best number of blocks on all SMs."""
-    return fsum(one.us for one in kernels)
-
-
-def _not_dominated(
-    options: Sequence[tuple[Option, list[_Kernel]]], dominated: float
-) -> list[tuple[Option, list[_Kernel]]]:
+def _not_dominated(options: Sequence[Option], dominated: float) -> list[Option]:
     """Options without those that need much more SM time than another, and no less of anything else [D].
 
     One whose blocks are smaller than the other's may join mixes in which the other has no room.
     """
 
-    def is_dominated(option: Option, kernels: Sequence[_Kernel], other: Option, others: Sequence[_Kernel]) -> bool:
-        smaller = max((len(one.paces) for one in kernels), default=0) > max(
-            (len(one.paces) for one in others), default=0
-        )
+    def is_dominated(option: Option, other: Option) -> bool:
+        mine, its = (max((len(one.paces) for one in of.kernels), default=0) for of in (option, other))
         more = option.alone_us >= other.alone_us and option.dram_us >= other.dram_us and option.l2_us >= other.l2_us
-        return more and _sms_us(kernels) > (dominated if smaller else NO_SMALLER) * _sms_us(others)
+        return more and option.sms_us > (dominated if mine > its else NO_SMALLER) * other.sms_us
 
-    return [one for one in options if not any(is_dominated(*one, *other) for other in options)]
-
-
-def kernel_of(model: KernelModel, work: float, op: int) -> _Kernel:
-    """A kernel with its least work in mean blocks, of the operation with a number."""
-    rates = [count / (time * model.unit_us) for count, time in enumerate(block_times(model), 1)]
-    best = max(rates)
-    return _Kernel(model, op, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
+    return [one for one in options if not any(is_dominated(one, other) for other in options)]
 
 
-def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int], counts: Sequence[int]) -> list[Mix]:
+def _mixes(
+    graph: Graph, kernels: Sequence[Kernel], op_of: Sequence[int], capacity: Sequence[int], counts: Sequence[int]
+) -> list[Mix]:
     """All mixes that fit on an SM; none where there are too many."""
     found: list[Mix] = []
     rows = 0
@@ -170,7 +169,7 @@ def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int], co
     def extend(mix: Mix, room: Sequence[int], allowed: set[int], first: int) -> bool:
         nonlocal rows
         for k in range(first, len(kernels)):
-            model, op = kernels[k].model, kernels[k].op
+            model, op = kernels[k].model, op_of[k]
             if op not in allowed:
                 continue
             most = min(model.blocks_per_sm, *(r // n for r, n in zip(room, model.need, strict=True) if n))
@@ -185,7 +184,7 @@ def _mixes(graph: Graph, kernels: Sequence[_Kernel], capacity: Sequence[int], co
     return found if extend((), capacity, set(range(len(graph.ids))), 0) else []
 
 
-def progress_in(kernels: Sequence[_Kernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
+def progress_in(kernels: Sequence[Kernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
     """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come.
 
     Returns:
@@ -227,7 +226,7 @@ class Program:
 
     def __init__(
         self,
-        kernels: Sequence[_Kernel],
+        kernels: Sequence[Kernel],
         of_option: Sequence[Sequence[tuple[Option, Sequence[int]]]],
         mixes: Sequence[Mix],
         capacity: Sequence[int],
@@ -243,9 +242,8 @@ class Program:
         self.ends = [(dram[1], l2[1]) for dram, l2 in ranges]
         slowdown = [[one.model.slowdown(dram[0], l2[0], 1.0, 1.0) for one in kernels] for dram, l2 in ranges]
         self.slowdown = np.array(slowdown)
-        demand = [one.best * one.model.unit_us * one.model.sm_count for one in kernels]
-        self.dram = np.array([one.model.load.dram * all_sms for one, all_sms in zip(kernels, demand, strict=True)])
-        self.l2 = np.array([one.model.load.l2 * all_sms for one, all_sms in zip(kernels, demand, strict=True)])
+        self.dram = np.array([one.model.load.dram * one.demand for one in kernels])
+        self.l2 = np.array([one.model.load.l2 * one.demand for one in kernels])
         self.scale = fsum(one.us for one in kernels) or 1.0
         self.rest = self.kernels + self.ops  # where DRAM, L2 and the chain begin
         self.width = self.rest + 3 + 3 * len(ranges)
@@ -257,7 +255,7 @@ class Program:
             for option, of in found
         ]
 
-    def _cost(self, kernels: Sequence[_Kernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
+    def _cost(self, kernels: Sequence[Kernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
         """Worth of an option, as factors of the variables."""
         cost = np.zeros(self.width)
         for k in of:

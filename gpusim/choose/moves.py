@@ -8,13 +8,13 @@ from itertools import combinations, permutations, product
 from math import fsum
 
 from gpusim.choose.bound import Bounds
-from gpusim.choose.graph import Graph
 from gpusim.choose.plan import STREAMS, Plan, Work, most_live, workspace_bytes
 from gpusim.choose.settings import divisions
 from gpusim.choose.streams import Lanes
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.limits import green_sizes
 from gpusim.policies.spatial import even_counts, proportional_counts
+from gpusim.trace.graph import Graph
 
 SHARING = ("streams", "hardware", "all")  # plain streams; and SM splits; and what no hardware can be told
 MIXES = ("even", "warped-slicer", "inter-sm")  # blocks of several kernels on an SM, SMs that move

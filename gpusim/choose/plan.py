@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any
 
-from gpusim.choose.graph import Graph
 from gpusim.choose.micro_batches import Division
 from gpusim.common.tables import picked
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
+from gpusim.trace.graph import Graph
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
 
 STREAMS = "leftover"  # the policy of plain CUDA streams

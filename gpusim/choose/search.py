@@ -1,7 +1,7 @@
 """The search for the best plan: all plans where there are few, else from good starts to ever better neighbours.
 
 A graph of more than a few plans falls into blocks that can only run one after the other
-(`gpusim.choose.graph.Graph.blocks`), such as the modules of a network. Each is searched by itself, and the plan of the
+(`gpusim.trace.graph.Graph.blocks`), such as the modules of a network. Each is searched by itself, and the plan of the
 whole runs the best of each: with the blocks as stages this is the dynamic programming of IOS, and as every stage is
 given, each is solved once. A block is searched
 
@@ -32,7 +32,6 @@ from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
 from gpusim.choose.chosen import ChosenError, chosen_error, smallest_gain
 from gpusim.choose.descent import algorithm_moves, descend, to_better
-from gpusim.choose.graph import chains, graph_of
 from gpusim.choose.judge import ORDERS, Candidate, Judge, Order, frontier, gain_percent, is_less, key_of
 from gpusim.choose.micro_batches import Divided, divided_convolutions
 from gpusim.choose.plan import STREAMS, Plan, Work, planned_trace
@@ -55,6 +54,7 @@ from gpusim.common.progress import Step, no_step
 from gpusim.hardware.gpu import GPU
 from gpusim.session import AnyGPU, AnyTrace, Session, opened
 from gpusim.trace.format import Trace
+from gpusim.trace.graph import chains, graph_of
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 
 WAYS = ("sequential", "branches", "nimble", "opara", "greedy", "ios")  # to make streams of a graph

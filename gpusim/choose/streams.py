@@ -7,8 +7,8 @@ from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import TypeVar
 
-from gpusim.choose.graph import Graph, ordered
 from gpusim.common.errors import InputError, quote
+from gpusim.trace.graph import Graph, ordered
 
 T = TypeVar("T")
 
@@ -120,12 +120,7 @@ def _continued(graph: Graph, order: Sequence[str]) -> Lanes:
 Stage = tuple[tuple[str, ...], ...]  # groups that run side by side
 
 
-def ios_stages(
-    graph: Graph,
-    latency_us: Callable[[Stage], float],
-    most_groups: int = MOST_GROUPS,
-    most_in_group: int = MOST_IN_GROUP,
-) -> tuple[Stage, ...]:
+def ios_stages(graph: Graph, latency_us: Callable[[Stage], float]) -> tuple[Stage, ...]:
     """Return IOS's stages (Ding et al., MLSys'21): the least sum of stage times, by dynamic programming.
 
     A stage is an ending of the remaining graph: no remaining operation outside it waits for one in it. Operations of a
@@ -138,9 +133,9 @@ def ios_stages(
     def best(left: frozenset[str]) -> tuple[float, tuple[Stage, ...]]:
         if left not in known:
             options = []
-            for ending in _endings(graph, left, most_groups * most_in_group):
+            for ending in _endings(graph, left, MOST_GROUPS * MOST_IN_GROUP):
                 stage = groups(graph, ending)
-                if len(stage) <= most_groups and max(map(len, stage)) <= most_in_group:
+                if len(stage) <= MOST_GROUPS and max(map(len, stage)) <= MOST_IN_GROUP:
                     before_us, before = best(left - ending)
                     if ending not in latencies_us:
                         latencies_us[ending] = latency_us(stage)

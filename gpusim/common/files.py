@@ -44,7 +44,9 @@ def path_of(given: object, what: str) -> Path:
 def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
     """Open a regular file to read its bytes, following links; never wait for a pipe or a device."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        # without waiting, even if it is a pipe without a writer
+        at_once = getattr(os, "O_NONBLOCK", 0)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(path, "", "is no regular file", expected)
             yield file
@@ -80,11 +82,6 @@ def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
     if len(data) > most:
         raise InputError(path, "", "is too large", f"at most {most:,} bytes")
     return data
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting, even if it is a pipe without a writer."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) -> bytes:
@@ -165,7 +162,9 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
     except (OSError, ValueError) as error:
         raise unwritable(path, error) from None
     try:
-        with _open_new(temporary, mode, straight) as file:
+        flags = mode if straight else mode.replace("w", "x")  # a device is written to straight
+        text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+        with temporary.open(flags, **text) as file:
             yield file
         if not straight:
             if target.exists():
@@ -286,12 +285,6 @@ def require_two_outputs(one: Path | None, other: Path | None) -> None:
     if first == second or first in second.parents:
         problem = "is written twice" if first == second else f"is in {one}, which is written as well"
         raise InputError(other, "", problem, "another name")
-
-
-def _open_new(path: Path, mode: Literal["w", "wb"], straight: bool) -> IO[Any]:
-    """Open `path` for writing: a new file, unless it is a device to write to straight."""
-    flags = mode if straight else mode.replace("w", "x")
-    return path.open(flags) if "b" in mode else path.open(flags, encoding="utf-8", newline="\n")
 
 
 def unwritable(path: str | Path, error: OSError | ValueError) -> InputError:

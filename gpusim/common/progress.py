@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -58,27 +58,24 @@ def _remaining(step: Step, name: str) -> Watcher:
 
 
 @contextmanager
-def estimated(step: Step, name: str) -> Iterator[None]:
+def _watching(told: Watcher | None) -> Iterator[None]:
+    """Within the block `watcher` gives a function, or None."""
+    token = _watcher.set(told)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def estimated(step: Step, name: str) -> AbstractContextManager[None]:
     """Show the name of a step. While it runs, `watcher` adds the completed share and the remaining time."""
     step(name)
-    if step is no_step:
-        yield
-        return
-    token = _watcher.set(_remaining(step, name))
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
+    return _watching(watcher() if step is no_step else _remaining(step, name))
 
 
-@contextmanager
-def unwatched() -> Iterator[None]:
+def unwatched() -> AbstractContextManager[None]:
     """Hide the progress of the block, which is a part of work whose progress is shown as a whole."""
-    token = _watcher.set(None)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
+    return _watching(None)
 
 
 def watcher() -> Watcher | None:

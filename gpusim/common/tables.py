@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 GAP = "  "  # between columns
 LEAST_WIDTH = 8  # characters that a narrowed column keeps
+LEAST_TEXT = 7  # that any column of text keeps where even that is too wide
 _json = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).iterencode
 
 
@@ -71,29 +72,19 @@ def print_table(
         # only on a terminal a title of several words may take several lines
         kept = columns if terminal else [column._replace(title=column.title.replace(" ", "_")) for column in columns]
         widths = _widths(kept, rows, room - len(GAP) * (len(columns) - 1))
-        heads = _lines_of(heads[0], widths) if terminal else heads
-        rows = [line for row in _cut(columns, rows, widths, apart=terminal) for line in _lines_of(row, widths)]
-    print("\n".join(_aligned(columns, heads, rows, "─" if terminal else "-")))
+        heads = _lines_of(heads[0], widths, terminal) if terminal else heads
+        cut = _cut(columns, rows, widths, apart=terminal)
+        rows = [line for row in cut for line in _lines_of(row, widths, terminal)]
+    cells = [[one_line(cell) for cell in row] for row in (*heads, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    lines = [_line(columns, row, widths) for row in cells]
+    lines.insert(len(heads), GAP.join(("─" if terminal else "-") * width for width in widths))
+    print("\n".join(lines))
 
 
 def print_rows(items: Iterable[T], columns: Sequence[tuple[Column, Callable[[T], str]]], title: str = "") -> None:
     """Print a table with a row for each item; each column comes with what makes its cell."""
     print_table([column for column, _ in columns], [[cell(item) for _, cell in columns] for item in items], title)
-
-
-def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> str:
-    """The table as aligned lines of text, never broken."""
-    lines = _aligned(columns, [[column.title for column in columns]], rows)
-    return "\n".join([one_line(title), *lines] if title else lines)
-
-
-def _aligned(
-    columns: Sequence[Column], heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], rule: str = "-"
-) -> list[str]:
-    cells = [[one_line(cell) for cell in row] for row in (*heads, *rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    lines = [_line(columns, row, widths) for row in cells]
-    return [*lines[: len(heads)], GAP.join(rule * width for width in widths), *lines[len(heads) :]]
 
 
 def print_line(text: str, most: int | None = None, file: TextIO | None = None) -> None:
@@ -194,9 +185,9 @@ def _cut(
     return zip(*by_column, strict=True)
 
 
-def _lines_of(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
-    """A row as one or more lines whose cells fit their columns."""
-    cells = (_broken(text, width).split("\n") for text, width in zip(row, widths, strict=True))
+def _lines_of(row: Sequence[str], widths: Sequence[int], anywhere: bool) -> list[tuple[str, ...]]:
+    """A row as one or more lines whose cells fit their columns; other arguments as of `_broken`."""
+    cells = (_broken(text, width, anywhere).split("\n") for text, width in zip(row, widths, strict=True))
     return list(zip_longest(*cells, fillvalue=""))
 
 
@@ -208,7 +199,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int)
     """
     cells = [max((len(one_line(row[i])) for row in rows), default=1) for i in range(len(columns))]
     words = [max(map(len, column.title.split()), default=1) for column in columns]
-    texts = [cell if column.right else min(cell, LEAST_WIDTH) for column, cell in zip(columns, cells, strict=True)]
+    texts = [cell if column.right else min(cell, LEAST_TEXT) for column, cell in zip(columns, cells, strict=True)]
     floors = (
         [max(cell, word) for cell, word in zip(cells, words, strict=True)],
         [min(c, LEAST_WIDTH) if column.narrow else 0 for column, c in zip(columns, cells, strict=True)],
@@ -224,10 +215,14 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int)
     return widths
 
 
-def _broken(text: str, width: int) -> str:
-    """A text in lines of a width: broken at blanks, and words that are too long where they have a sign."""
+def _broken(text: str, width: int, anywhere: bool = False) -> str:
+    """A text in lines of a width: broken at blanks, and words that are too long where they have a sign.
+
+    ``anywhere``: what is still too long is broken wherever the line ends.
+    """
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(part for line in lines for part in ([line] if len(line) <= width else _word_parts(line, width)))
+    parts = (part for line in lines for part in ([line] if len(line) <= width else _word_parts(line, width)))
+    return "\n".join(piece for part in parts for piece in (textwrap.wrap(part, width) if anywhere else [part]))
 
 
 def _word_parts(word: str, width: int) -> list[str]:

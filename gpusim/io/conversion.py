@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.tables import grouped
@@ -240,28 +242,19 @@ def _remarks(
 def _beside_others(kernels: Sequence[Activity]) -> int:
     """How many kernels overlap with a kernel of another stream by more than the clock is exact.
 
-    Kernels come in the order in which they started, so one sweep finds those that began beside another, and one from
-    the end those that another began beside.
+    A kernel overlaps with all that begin before its end, less those that end before its begin. Those of all streams are
+    more than those of its own if one is of another.
     """
-    kernels = [kernel for kernel in kernels if kernel.duration_us > CLOCK_US]
-    beside = set()
-    latest = second = (-math.inf, StreamKey(""))  # the last ends so far, of two streams
-    for n, kernel in enumerate(kernels):
-        end_us = second[0] if latest[1] == kernel.stream else latest[0]
-        if min(end_us, kernel.end_us) - kernel.start_us > CLOCK_US:
-            beside.add(n)
-        own = (kernel.end_us, kernel.stream)
-        if latest[1] == kernel.stream:
-            latest = max(latest, own)
-        elif own > latest:
-            latest, second = own, latest
-        else:
-            second = max(second, own)
-    next_us = math.inf  # when the next kernel of another stream starts
-    for n in range(len(kernels) - 2, -1, -1):
-        kernel, following = kernels[n], kernels[n + 1]
-        if following.stream != kernel.stream:
-            next_us = following.start_us
-        if kernel.end_us - next_us > CLOCK_US:
-            beside.add(n)
-    return len(beside)
+    long = [kernel for kernel in kernels if kernel.duration_us > CLOCK_US]
+    found = _overlapping(long)
+    for own in grouped(range(len(long)), lambda n: long[n].stream).values():
+        found[own] -= _overlapping([long[n] for n in own])
+    return int((found > 0).sum())
+
+
+def _overlapping(kernels: Sequence[Activity]) -> npt.NDArray[np.int64]:
+    """With how many of some kernels each of them overlaps by more than `CLOCK_US`, itself among them."""
+    starts, ends = np.array([(one.start_us, one.end_us) for one in kernels]).reshape(-1, 2).T
+    begun = np.searchsorted(np.sort(starts), ends - CLOCK_US, "left")
+    found: npt.NDArray[np.int64] = begun - np.searchsorted(np.sort(ends), starts + CLOCK_US, "right")
+    return found

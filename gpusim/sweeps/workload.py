@@ -6,11 +6,11 @@ until the longest ends. `gpusim.results.metrics` defines the metrics of both.
 
 from __future__ import annotations
 
-from graphlib import TopologicalSorter
-from itertools import combinations
+from itertools import combinations, product
 from typing import Literal, assert_never
 
 from gpusim.trace.format import Trace
+from gpusim.trace.graph import chains, ordered
 
 WorkloadKind = Literal["trace", "stream-pairs", "operation-pairs"]
 
@@ -56,25 +56,7 @@ def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
 
 
 def _operation_pairs(trace: Trace) -> list[tuple[str, ...]]:
-    earlier = _waited_for(trace)
-    found: list[tuple[str, ...]] = []
-    for first, second in combinations(trace.streams, 2):
-        for a in first.operations:
-            for b in second.operations:
-                both = a.launches() and b.launches()
-                if both and a.id not in earlier[b.id] and b.id not in earlier[a.id]:
-                    found.append((a.id, b.id))
-    return found
-
-
-def _waited_for(trace: Trace) -> dict[str, set[str]]:
-    """Return for each operation all operations that must end before it starts."""
-    direct = {
-        op.id: {*op.depends_on, *(before.id for before in stream.operations[max(0, n - 1) : n])}
-        for stream in trace.streams
-        for n, op in enumerate(stream.operations)
-    }
-    found: dict[str, set[str]] = {}
-    for op in TopologicalSorter(direct).static_order():
-        found[op] = direct[op].union(*(found[other] for other in direct[op]))
-    return found
+    graph = ordered({op.id: op.depends_on for op in trace.operations()}).with_order(chains(trace))
+    launching = [[op.id for op in stream.operations if op.launches()] for stream in trace.streams]
+    pairs = (pair for of_two in combinations(launching, 2) for pair in product(*of_two))
+    return [pair for pair in pairs if graph.independent(*pair)]
