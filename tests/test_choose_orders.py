@@ -13,7 +13,7 @@ from experiments.chosen_errors import errors_of
 from gpusim.choose import search
 from gpusim.choose.bound import Bounds
 from gpusim.choose.chosen import ChosenError, chosen_error
-from gpusim.choose.judge import MOST_ORDERS, ORDERS, Judge, started
+from gpusim.choose.judge import MOST_ORDERS, ORDERS, Judge, gain_percent, started
 from gpusim.choose.plan import Plan, as_steps, launch_order
 from gpusim.choose.report import as_json, print_selection
 from gpusim.choose.search import select, work_of
@@ -90,9 +90,37 @@ def test_a_gain_below_the_error_of_choices_is_a_tie(
         assert words in said and "the recommendation is" not in said
 
 
+def test_a_plan_must_gain_more_over_the_algorithms_in_the_same_streams_than_choices_err(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both by B gains 25 % in the streams of the trace; in one stream of the two it gains 15.6 % more."""
+    made = trace(
+        stream("x", choosing("c", A_OR_B)),
+        stream("y", choosing("d", A_OR_B)),
+        stream("z", kernel("e", 4, 6.0), kernel("f", 1, 20.0)),
+    )
+    for most, name in ((15.0, "found"), (16.0, "simpler")):
+        errors = {"algorithms": ChosenError(3, 0.0, 0.0, 24.0), "plan": ChosenError(3, 0.0, 0.0, most)}
+        monkeypatch.setattr(search, "chosen_error", lambda gpu, us, kind, errors=errors: errors[kind])
+        chosen = select(made, GPU, sharing="streams")
+        assert chosen.plain is not None and chosen.simpler is not None
+        assert gain_percent(chosen.plain, chosen.simpler) == pytest.approx(25.0)
+        assert gain_percent(chosen.simpler, chosen.found) == pytest.approx(100.0 * (104.0 / 90.0 - 1.0))
+        assert chosen.best is getattr(chosen, name) and chosen.tie == (name == "simpler")
+        print_selection(chosen)
+        said = " ".join(capsys.readouterr().out.split())
+        assert ", +15.6 % over other algorithms in the same streams" in said
+        assert ("plain streams with other algorithms, +25.0 %" in said) == chosen.tie
+    errors["algorithms"] = ChosenError(3, 0.0, 0.0, 26.0)
+    assert select(made, GPU, sharing="streams").simpler == chosen.plain
+
+
 def test_the_error_of_chosen_plans_is_of_what_they_gained_less() -> None:
     found = errors_of([(10.0, 8.0, 5.0), (20.0, 4.0, 5.0), (50.0, 3.0, 3.0)])
     assert found["short"] == {"plans": 2, "bias": 1.0, "size": pytest.approx(sqrt(5.0), abs=0.01), "most": 3.0}
     assert found["long"] == {"plans": 1, "bias": 0.0, "size": 0.0, "most": 0.0}
     assert chosen_error("h200", 20.0) != chosen_error("h200", 40.0)
     assert chosen_error("no such GPU", 20.0) is None
+    assert chosen_error("h200", 20.0, "algorithms") == chosen_error("h200", 20.0, "plan")
+    assert chosen_error("h100-sxm", 20.0, "algorithms") != chosen_error("h100-sxm", 20.0, "plan")
+    assert chosen_error("h200", 20.0, "order") is None

@@ -13,6 +13,7 @@ from experiments.control_worth.report import (
     WORSE,
     Row,
     choices,
+    chosen,
     holm,
     interval,
     most_frequent,
@@ -40,12 +41,35 @@ def test_the_plan_predicted_best_is_chosen_and_plain_streams_where_none_gains() 
 def test_a_plan_is_recommended_beyond_what_others_fell_short() -> None:
     rows = [row("all", "select", 9.0, 6.0, "inception_3a"), row("all", "select", 5.0, 1.0, "inception_3b")]
     large, small = recommended(rows)
-    assert (large.threshold, large.taken, large.gains) == (4.0, rows[0], (9.0, 6.0))
+    assert (large.threshold, large.taken, large.gains, large.words) == (4.0, rows[0], (9.0, 6.0), "the plan")
     assert (small.threshold, small.taken, small.gains) == (3.0, rows[1], (5.0, 1.0))
     rows = [rows[0], row("all", "select", 2.0, -8.0, "inception_3b")]
-    assert recommended(rows)[0].taken is None
+    assert recommended(rows)[0].taken is None and recommended(rows)[0].words == "plain streams (tie)"
     algorithms = row("algorithms", "best", 4.0, 3.0, "inception_3a")
     assert recommended([*rows, algorithms])[0].taken == algorithms
+
+
+def test_a_plan_must_gain_more_over_the_algorithms_than_others_fell_short() -> None:
+    """12 % over plain streams, but 1.8 % over the algorithms, is no more than the 4 points of the other module."""
+    plan, inside = row("all", "select", 12.0, 6.0), row("algorithms", "best", 10.0, 11.0)
+    (first, _) = recommended([plan, inside, row("all", "select", 5.0, 1.0, "inception_3b")])
+    assert first.plan == plan and first.taken == inside and first.words == "algorithms only"
+    (first, _) = recommended([plan, inside, row("all", "select", 5.0, 4.0, "inception_3b")])
+    assert first.taken == plan
+
+
+def test_regret_is_over_plans_that_can_be_printed_and_over_all() -> None:
+    rows = [row("all", "select", 1.0, 2.0), row("algorithms", "best", -1.0, 5.0), row("priorities", "best", 9.0, 8.0)]
+    (one,) = recommended([*rows, row("host", "best", 1.0, 20.0)])
+    assert one.taken == rows[0]
+    assert one.regret == pytest.approx(100.0 * (1.05 / 1.02 - 1.0))
+    assert one.regret_of_all == pytest.approx(100.0 * (1.08 / 1.02 - 1.0))
+
+
+def test_a_plan_that_is_predicted_to_lose_is_no_choice() -> None:
+    rows = [row("all", "select", -2.0, -9.0), row("masks", "best", 3.0, 1.0), row("masks", "best", 5.0, 5.0, "pair")]
+    assert chosen(rows, "all") == {"inception_3a": rows[1]}
+    assert chosen(rows[:1], "all") == {}
 
 
 def test_holm_multiplies_the_least_by_most() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, fsum
 from pathlib import Path
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 
 from experiments.chosen_errors import REGRET_PERCENT
 from experiments.markdown import table
+from gpusim.common.tables import grouped
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 
 LEVELS = {  # what of a plan a program must be able to control
@@ -23,6 +24,7 @@ LEVELS = {  # what of a plan a program must be able to control
     "quotas": "quotas on an SM (no GPU offers them)",
 }
 MEASURED_LEVELS = tuple(level for level in LEVELS if level != "quotas")
+WITHIN = {"all": ("algorithms", "masks", "all")}  # levels that a level includes: what `gpusim select` can print
 SHORT = {"masks": "SM split", "all": "`gpusim select`"}  # titles of columns; the other levels have their own names
 NETWORK_BATCH = ("googlenet_b1_forward", "resnet50_b1_forward", "googlenet_b16_forward", "resnet50_b16_forward")
 KINDS = ("modules, batch 128", "modules, batch 16", "pairs of programs", "networks")
@@ -89,7 +91,7 @@ class Choice:
     @property
     def regret(self) -> float:
         """How much longer what is chosen takes than the best plan, percent."""
-        return 100.0 * ((100.0 + self.best) / (100.0 + self.measured) - 1.0)
+        return longer(self.best, self.measured)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -97,20 +99,37 @@ def mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values) if values else 0.0
 
 
+def plans_at(rows: Sequence[Row], level: str) -> dict[str, list[Row]]:
+    """For each workload that has plans of a level these, and those of the levels within it."""
+    able = {row.workload for row in rows if row.level == level}
+    levels = WITHIN.get(level, (level,))
+    return grouped((one for one in rows if one.level in levels and one.workload in able), lambda one: one.workload)
+
+
+def chosen(rows: Sequence[Row], level: str) -> dict[str, Row]:
+    """For each workload the plan of a level that is predicted best, where it is predicted to gain."""
+    best = {name: max(mine, key=lambda row: row.predicted_gain) for name, mine in plans_at(rows, level).items()}
+    return {name: row for name, row in best.items() if row.predicted_gain > 0.0}
+
+
 def choices(rows: Sequence[Row], level: str) -> list[Choice]:
     """The choice of the model for each workload that has plans of a level."""
-    by_workload: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.level == level:
-            by_workload.setdefault(row.workload, []).append(row)
-    found = []
-    for workload, mine in by_workload.items():
-        best = max(mine, key=lambda row: row.predicted_gain)
-        taken = best.predicted_gain > 0.0
-        predicted, measured = (best.predicted_gain, best.measured_gain) if taken else (0.0, 0.0)
+    taken, found = chosen(rows, level), []
+    for workload, mine in plans_at(rows, level).items():
+        predicted, measured = gains_of(taken.get(workload))
         most = max(0.0, *(row.measured_gain for row in mine))
-        found.append(Choice(workload, best.kind, predicted, measured, most))
+        found.append(Choice(workload, mine[0].kind, predicted, measured, most))
     return found
+
+
+def gains_of(row: Row | None) -> tuple[float, float]:
+    """Predicted and measured gain of a plan over plain streams, percent; None: of plain streams."""
+    return (0.0, 0.0) if row is None else (row.predicted_gain, row.measured_gain)
+
+
+def longer(best: float, taken: float) -> float:
+    """How much longer a plan takes than another, of their gains over plain streams; all in percent."""
+    return 100.0 * ((100.0 + best) / (100.0 + taken) - 1.0)
 
 
 # ---- how sure --------------------------------------------------------------------------------------------------------
@@ -175,7 +194,7 @@ def level_table(rows: Sequence[Row]) -> str:
     for level, p in chances(rows).items():
         found = choices(rows, level)
         measured = [one.measured for one in found]
-        plans = [row for row in rows if row.level == level]
+        plans = [row for mine in plans_at(rows, level).values() for row in mine]
         errors = [row.predicted_gain - row.measured_gain for row in plans]
         low, high = interval(measured)
         cells.append(
@@ -238,76 +257,91 @@ def network_table(rows: Sequence[Row]) -> str:
     return table([*titles, "streams gain: predicted", "measured"], cells)
 
 
-def selected(rows: Sequence[Row]) -> list[Row]:
-    """The plans that `gpusim select` finds best."""
-    return [row for row in rows if row.level == "all"]
-
-
-def chosen_algorithms(rows: Sequence[Row]) -> list[Row]:
-    """The best algorithms in the same streams, where they are predicted to gain."""
-    return [row for row in rows if row.level == "algorithms" and row.plan == "best" and row.predicted_gain > 0.0]
-
-
 @dataclass(frozen=True)
 class Recommended:
-    """A plan of `gpusim select` with the error of its choices for other modules of the batch.
+    """What `gpusim select` recommends for a module, by the error of its choices for other modules of the batch.
 
     Attributes:
-        row: the plan.
-        threshold: most that another plan fell short of its prediction, points.
+        workload: the module.
+        plan: the plan predicted best of those that the command can print; None: plain streams are.
+        threshold: most that such plans of other modules fell short of their prediction, points.
         inside: the best algorithms in the same streams; None where none are predicted to gain.
         inside_threshold: most that those of another workload fell short, points.
-        best: largest measured gain of any plan of the module, percent.
+        best: largest measured gain of any plan of the module that the command can print, percent.
+        best_of_all: the same of any plan, with priorities and start orders, percent.
     """
 
-    row: Row
+    workload: str
+    plan: Row | None
     threshold: float
     inside: Row | None
     inside_threshold: float
     best: float
+    best_of_all: float
 
     @property
     def taken(self) -> Row | None:
-        """What is recommended over plain streams: the plan, else the algorithms; None: neither."""
-        if self.row.predicted_gain > self.threshold:
-            return self.row
-        if self.inside is not None and self.inside.predicted_gain > self.inside_threshold:
-            return self.inside
-        return None
+        """What is recommended over plain streams: algorithms, or the plan; None: neither.
+
+        Each must gain more over what is recommended without it than other choices of its kind fell short.
+        """
+        taken = None
+        steps = [(self.inside, self.inside_threshold)]
+        if self.plan is not self.inside:
+            steps.append((self.plan, self.threshold))
+        for row, threshold in steps:
+            if row is not None and longer(row.predicted_gain, gains_of(taken)[0]) > threshold:
+                taken = row
+        return taken
 
     @property
     def words(self) -> str:
         """The same in words."""
-        return {None: "plain streams (tie)", self.row: "the plan"}.get(self.taken, "algorithms only")
+        if self.taken is None:
+            return "plain streams (tie)"
+        return "algorithms only" if self.taken is self.inside else "the plan"
 
     @property
     def gains(self) -> tuple[float, float]:
         """Predicted and measured gain of what is recommended, percent."""
-        taken = self.taken
-        return (0.0, 0.0) if taken is None else (taken.predicted_gain, taken.measured_gain)
+        return gains_of(self.taken)
 
     @property
     def regret(self) -> float:
-        """How much longer what is recommended takes than the best plan measured, percent."""
-        return 100.0 * ((100.0 + self.best) / (100.0 + self.gains[1]) - 1.0)
+        """How much longer what is recommended takes than the best measured plan that the command can print, percent."""
+        return longer(self.best, self.gains[1])
+
+    @property
+    def regret_of_all(self) -> float:
+        """The same against the best of all measured plans, percent."""
+        return longer(self.best_of_all, self.gains[1])
 
 
 def recommended(rows: Sequence[Row]) -> list[Recommended]:
     """What is recommended for each module."""
-    found, algorithms = selected(rows), chosen_algorithms(rows)
+    found, algorithms = chosen(rows, "all"), chosen(rows, "algorithms")
     made = []
-    for row in found:
-        plans = [one for one in rows if one.workload == row.workload and one.level in (*MEASURED_LEVELS, "nothing")]
-        inside = next((one for one in algorithms if one.workload == row.workload), None)
-        most = max(one.measured_gain for one in plans)
-        made.append(Recommended(row, _shortest(row, found), inside, _shortest(row, algorithms), most))
+    for choice in choices(rows, "all"):
+        name = choice.workload
+        most = max(one.measured_gain for one in rows if one.workload == name and one.level in MEASURED_LEVELS)
+        made.append(
+            Recommended(
+                name,
+                found.get(name),
+                _shortest(name, found),
+                algorithms.get(name),
+                _shortest(name, algorithms),
+                choice.best,
+                max(choice.best, most),
+            )
+        )
     return made
 
 
-def _shortest(row: Row, found: Sequence[Row]) -> float:
+def _shortest(workload: str, found: Mapping[str, Row]) -> float:
     """The most by which plans for other workloads of small, or of large, operations fell short, points."""
-    small = row.workload.endswith("_b16")
-    others = [one for one in found if one.workload.endswith("_b16") == small and one.workload != row.workload]
+    small = workload.endswith("_b16")
+    others = [one for name, one in found.items() if name.endswith("_b16") == small and name != workload]
     return max([0.0, *(one.predicted_gain - one.measured_gain for one in others)])
 
 
@@ -315,24 +349,27 @@ def select_table(found: Sequence[Recommended]) -> str:
     """The plans of `gpusim select`."""
     cells = [
         [
-            one.row.workload,
-            f"{one.row.predicted_gain:+.1f} %",
-            f"{one.row.measured_gain:+.1f} %",
+            one.workload,
+            *(f"{gain:+.1f} %" for gain in gains_of(one.plan)),
             f"{one.threshold:.1f} points",
             one.words,
+            f"{one.gains[1]:+.1f} %",
             f"{one.best:+.1f} %",
             f"{one.regret:.1f} %",
+            f"{one.best_of_all:+.1f} %",
+            f"{one.regret_of_all:.1f} %",
         ]
         for one in found
     ]
-    titles = ["module", "plan: predicted", "measured", "most that others fell short", "recommended"]
-    return table([*titles, "best of all measured", "regret"], cells)
+    titles = ["module", "plan: predicted", "measured", "most that others fell short", "recommended", "measured"]
+    return table([*titles, "best that it can print", "regret", "best of all", "regret"], cells)
 
 
 def page(rows: Sequence[Row]) -> dict[str, object]:
     """What the page says."""
     found = recommended(rows)
-    errors = [one.row.predicted_gain - one.row.measured_gain for one in found]
+    plans = [gains_of(one.plan) for one in found]
+    errors = [predicted - measured for predicted, measured in plans]
     taken = [one.gains[0] - one.gains[1] for one in found]
     return {
         "workloads": len({row.workload for row in rows}),
@@ -342,12 +379,12 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "best": kind_table(rows, lambda one: one.best),
         "networks": network_table(rows),
         "select": select_table(found),
-        "select_predicted": mean([one.row.predicted_gain for one in found]),
-        "select_measured": mean([one.row.measured_gain for one in found]),
+        "select_predicted": mean([predicted for predicted, _ in plans]),
+        "select_measured": mean([measured for _, measured in plans]),
         "select_bias": mean(errors),
         "select_size": mean([abs(error) for error in errors]),
-        "taken": sum(one.taken is one.row for one in found),
-        "taken_inside": sum(one.taken is one.inside and one.taken is not None for one in found),
+        "taken": sum(one.words == "the plan" for one in found),
+        "taken_inside": sum(one.words == "algorithms only" for one in found),
         "modules": len(found),
         "taken_measured": mean([one.gains[1] for one in found]),
         "taken_bias": mean(taken),
@@ -356,15 +393,22 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "taken_worse": sum(one.gains[1] < WORSE for one in found),
         "rate_most": 100.0 * most_frequent(sum(one.gains[1] < WORSE for one in found), len(found)),
         "taken_regret": mean([one.regret for one in found]),
+        "taken_regret_of_all": mean([one.regret_of_all for one in found]),
         "asked_regret": REGRET_PERCENT,
-        "met_regret": "met" if mean([one.regret for one in found]) <= REGRET_PERCENT else "missed",
+        "met_regret": _met([one.regret for one in found]),
+        "met_regret_of_all": _met([one.regret_of_all for one in found]),
         "significant": significant(rows),
-        "worse": sum(one.row.measured_gain < WORSE for one in found),
+        "worse": sum(measured < WORSE for _, measured in plans),
         **_order_numbers(rows),
         **{f"{level}_gain": mean([one.measured for one in choices(rows, level)]) for level in MEASURED_LEVELS},
         **{f"{level}_plans": sum(row.level == level for row in rows) for level in MEASURED_LEVELS},
         "quotas_gain": mean([one.predicted for one in choices(rows, "quotas")]),
     }
+
+
+def _met(regrets: Sequence[float]) -> str:
+    """Whether the mean regret is what was asked for."""
+    return "met" if mean(regrets) <= REGRET_PERCENT else "missed"
 
 
 def _order_numbers(rows: Sequence[Row]) -> dict[str, object]:

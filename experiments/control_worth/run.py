@@ -94,12 +94,9 @@ def run_plans() -> None:
 def write_errors() -> None:
     """Write the error of chosen plans on this GPU for `gpusim select`, from the rows beside the script."""
     (rows,) = STUDY.read()
-    kinds: dict[Kind, list[Row]] = {
-        "plan": report.selected(rows),
-        "algorithms": report.chosen_algorithms(rows),
-        "order": [row for row in rows if row.level == "order" and row.plan == "best"],
-    }
-    chosen_errors.write_errors(GPU, {kind: [_point(row) for row in mine] for kind, mine in kinds.items()})
+    levels: dict[Kind, str] = {"plan": "all", "algorithms": "algorithms", "order": "order"}
+    chosen = {kind: report.chosen(rows, level).values() for kind, level in levels.items()}
+    chosen_errors.write_errors(GPU, {kind: [_point(row) for row in mine] for kind, mine in chosen.items()})
 
 
 def _point(row: Row) -> tuple[float, float, float]:

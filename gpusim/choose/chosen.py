@@ -2,8 +2,8 @@
 
 The best of many predictions is too good on the mean: it is also chosen for what the model gets wrong (the winner's
 curse). So a chosen plan is not given the error of co-runs that nobody chose, but that of chosen plans that were
-measured: `python experiments/hardware_check/run.py --errors` writes it. A gain that is no larger than the most by which
-one of them fell short of its prediction is a tie.
+measured: `run.py --errors` of experiments/hardware_check and experiments/control_worth writes it. A gain that is no
+larger than the most by which one of them fell short of its prediction is a tie.
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ class ChosenError:
 
 
 def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:
-    """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there."""
-    values = known_errors().get(gpu, {}).get(kind, {}).get(length_of(operation_us))
+    """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there.
+
+    Where no choice of algorithms was measured, it is that of plans, of which these are a part.
+    """
+    measured = known_errors().get(gpu, {})
+    known = kind if kind in measured or kind != "algorithms" else "plan"
+    values = measured.get(known, {}).get(length_of(operation_us))
     return None if values is None else ChosenError(**values)
 
 

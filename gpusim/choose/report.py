@@ -101,7 +101,7 @@ def as_json(selection: Selection) -> dict[str, Any]:
         **picked(selection, "gap", "complete", "replays"),
         "error_band": band.band,
         "error_band_reason": band.reason or None,
-        # gain over plain streams; tie with them; unmeasured where no chosen plans were measured on the GPU
+        # gain over what else is recommended; tie with that; unmeasured where no chosen plans were measured on the GPU
         "verdict": "tie" if selection.tie else "unmeasured" if selection.error is None else "gain",
         "gain_over_plain_percent": None if selection.plain is None else selection.gain,
         "chosen_error": None if selection.error is None else asdict(selection.error),
@@ -221,6 +221,8 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
     gain = f"the best plan found is predicted to gain {selection.gain:+.1f} % over {over}"
     gain += f" ({number(plain.expected_us)} µs)"
+    if selection.simpler is not None and selection.simpler is not plain:
+        gain += f", {gain_percent(selection.simpler, selection.found):+.1f} % over other algorithms in the same streams"
     if error is None:
         return [f"{gain}; no chosen plan was measured on {where}; model error of co-runs nobody chose: "
                 f"{_co_run_error(selection, result).text}"]  # fmt: skip

@@ -14,9 +14,10 @@ given, each is solved once. A block is searched
   no plan is worse.
 
 The whole is replayed at the end beside the named baselines, and the best of all that was replayed is found: no plan is
-worse than a baseline. It is recommended only if it gains more over one stream, or the streams of the trace, than chosen
-plans were found to be wrong (`gpusim.choose.chosen`). A plan is judged by its mean makespan over the orders in which
-its streams may start (`gpusim.choose.judge`). No clock decides anything: the same inputs give the same plan.
+worse than a baseline. What is recommended is the last of these steps that gains more over the step before it than
+chosen plans were found to be wrong (`gpusim.choose.chosen`): the streams of the trace, or one stream; other algorithms
+in them; the plan found. A plan is judged by its mean makespan over the orders in which its streams may start
+(`gpusim.choose.judge`). No clock decides anything: the same inputs give the same plan.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Literal, get_args
 from gpusim.choose import moves
 from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
-from gpusim.choose.chosen import ChosenError, chosen_error, smallest_gain
+from gpusim.choose.chosen import ChosenError, Kind, chosen_error, smallest_gain
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.judge import ORDERS, Candidate, Judge, Order, frontier, gain_percent, is_less, key_of
 from gpusim.choose.micro_batches import Divided, divided_convolutions
@@ -84,11 +85,11 @@ class Selection:
     bounds: Bounds  # lower bounds of its plans
     objective: Objective  # what was wanted
     order: Order  # who decides in which order streams start
-    # the recommended plan: the one found; else, where a tie, the best algorithms in its streams; or `plain`
-    best: Candidate
+    best: Candidate  # the recommended plan: the one found, or, where a tie, `simpler`
     found: Candidate  # the plan with the least expected makespan
     plain: Candidate | None  # the better of `PLAIN`; None where neither keeps the limit
-    error: ChosenError | None  # of chosen plans on this GPU; None: none were measured
+    simpler: Candidate | None  # the best algorithms in the same streams, where these gain surely; else `plain`
+    error: ChosenError | None  # of choices like the plan found on this GPU; None: none were measured
     bound: Bound  # what no plan beats: any algorithms, streams, order, partition and memory
     baselines: tuple[tuple[str, Candidate], ...]  # named plans, replayed under the same limit, best first
     frontier: tuple[Candidate, ...]  # plans that no other beats in both memory and makespan, by ascending memory
@@ -119,8 +120,8 @@ class Selection:
 
     @property
     def tie(self) -> bool:
-        """Whether that gain is no more than the error of chosen plans."""
-        return self.plain is not None and self.gain <= smallest_gain(self.error)
+        """Whether the plan found gains no more over `simpler` than the error of chosen plans."""
+        return self.simpler is not None and gain_percent(self.simpler, self.found) <= smallest_gain(self.error)
 
 
 def select(
@@ -222,15 +223,20 @@ def _select(
         raise InputError(None, "--streams", problem, "other streams, or more memory")
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
+    kinds: tuple[Kind, Kind] = ("order", "order") if order == "host" else ("algorithms", "plan")
     mean_us = moves.mean_alone_us(work, bounds)
-    error = chosen_error(gpu.name, mean_us, "order" if order == "host" else "plan")
+    inside_error, error = (chosen_error(gpu.name, mean_us, kind) for kind in kinds)
+    simpler = plain
     if objective == "memory":
         best = next(one for one in front if one.expected_us <= found.expected_us * (1.0 + NEAR_BEST))
-    elif streams == "search" and plain is not None and gain_percent(plain, found) <= smallest_gain(error):
+    elif streams == "search" and plain is not None:
         same = [one for one in whole.seen if one.plan.streams == plain.plan.streams and one.plan.policy == STREAMS]
-        best = frontier(one for one in same if limit is None or one.memory_bytes <= limit)[-1]
-        sure = chosen_error(gpu.name, mean_us, "algorithms")
-        best = plain if sure is None or gain_percent(plain, best) <= smallest_gain(sure) else best
+        inside = frontier(one for one in same if limit is None or one.memory_bytes <= limit)[-1]
+        if inside is found:
+            error = inside_error
+        sure = inside is not found and gain_percent(plain, inside) > smallest_gain(inside_error)
+        simpler = inside if sure else plain
+        best = found if gain_percent(simpler, found) > smallest_gain(error) else simpler
     return Selection(
         work,
         session,
@@ -240,6 +246,7 @@ def _select(
         best,
         found,
         plain,
+        simpler,
         error,
         bound,
         tuple(sorted(named.items(), key=lambda found: found[1].expected_us)),
