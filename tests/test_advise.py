@@ -476,7 +476,7 @@ def test_the_cost_of_a_setting_is_that_of_its_choice(objective: Objective, of: d
     trace, session = two(first_blocks=3, second_blocks=4, second_us=25.0, **of), Session(tiny())
     shared = advise_module._Shared(trace, session, advise_module._alone_us(trace, session), ("a",))
     for way in settings(session.gpu, ["a", "b"]):
-        cost = advise_module._cost(objective, shared, way)
+        cost = advise_module._cost(objective, {"compute-bound": shared}, ("compute-bound", way))
         assert cost == advise_module._choice(shared, way).cost(objective), way
 
 

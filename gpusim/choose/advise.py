@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice, product
 from math import fsum, inf, sqrt
 from os import PathLike
 from statistics import fmean, stdev
@@ -63,6 +64,8 @@ SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = 4.303  # Student's t, two-sided 95 %, for the mean over `SEEDS`
 R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
 
@@ -253,9 +256,13 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     best, objective = advice.best, advice.objective
     spans, winners = [best.makespan_us], dict[Assumption, str]()
     ways = [choice.setting for choice in advice.choices if not choice.refuted]
-    for assumption, other in session.extremes(advice.trace).items():
-        shared = _Shared(other, session, _alone_us(other, session), advice.free)
-        costs = list(_replayed(partial(_cost, objective), shared, ways, jobs, step))
+    assumed = {
+        assumption: _Shared(other, session, _alone_us(other, session), advice.free)
+        for assumption, other in session.extremes(advice.trace).items()
+    }
+    replays = _replayed(partial(_cost, objective), assumed, [*product(assumed, ways)], jobs, step)
+    for assumption, shared in assumed.items():
+        costs = list(islice(replays, len(ways)))
         mine, least = costs[ways.index(best.setting)], min(costs)
         winners[assumption] = str(best.setting if _ties(mine, least) else ways[costs.index(least)])
         spans.append(mine if objective == "makespan" else _choice(shared, best.setting).makespan_us)
@@ -367,9 +374,7 @@ class _Shared:
         return list(_other_seeds(self.trace))
 
 
-def _replayed(
-    replay: Callable[[_Shared, Setting], R], shared: _Shared, ways: Sequence[Setting], jobs: int | None, step: Step
-) -> Iterator[R]:
+def _replayed(replay: Callable[[S, T], R], shared: S, ways: Sequence[T], jobs: int | None, step: Step) -> Iterator[R]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
     for at, found in enumerate(in_order(replay, shared, ways, jobs), 1):
         step(f"{at} of {len(ways)} settings replayed")
@@ -411,8 +416,10 @@ def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:
     return sharing(progress) | {"throughput": fsum(progress[name] for name in shared.free)}
 
 
-def _cost(objective: Objective, shared: _Shared, way: Setting) -> float:
-    """`Choice.cost` of a setting, without the replays that it does not need."""
+def _cost(objective: Objective, assumed: Mapping[Assumption, _Shared], task: tuple[Assumption, Setting]) -> float:
+    """`Choice.cost` of a setting under an assumption, without the replays that it does not need."""
+    assumption, way = task
+    shared = assumed[assumption]
     if way.mechanism == "in turn" or _with_arrivals(shared.trace):
         return _choice(shared, way).cost(objective)
     trace, session = way.of(shared.trace), shared.session

@@ -32,8 +32,6 @@ class FirstEnds:
             sm += ((other < due) | ((other == due) & node & 1)) * (on_other - sm)
             due = other if other < due else due
             node >>= 1
-            if self.due[root + node] == due and self.sm[root + node] == sm:
-                return  # and so does all above stay
             self.due[root + node] = due
             self.sm[root + node] = sm
 

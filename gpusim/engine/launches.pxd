@@ -3,7 +3,7 @@ cdef long long OWN, WAIT, MOST_LENGTHS
 
 cdef long long below_prime(long long x) noexcept
 @cython.locals(x=cython.longlong)
-cdef double jitter_factor(long long seed, long long block, double jitter)
+cdef double jitter_factor(long long seed, long long block, double jitter) noexcept
 
 @cython.final
 cdef class Launches:

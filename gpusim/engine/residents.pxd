@@ -23,8 +23,7 @@ cdef class Residents:
     cdef void pass_time(self, double to) noexcept
     @cython.locals(slot=cython.longlong, passed=cython.double)
     cdef double work_left(self, long long sm, long long j) noexcept
-    @cython.locals(clocks=cython.longlong, base=cython.longlong, p=cython.longlong, k=cython.longlong,
-                   passed=cython.double, j=cython.longlong)
+    @cython.locals(clocks=cython.longlong, base=cython.longlong, k=cython.longlong, j=cython.longlong)
     cdef void charge(self, long long sm) noexcept
     @cython.locals(start=cython.double, end=cython.double, clocks=cython.longlong, issue=cython.double,
                    dram=cython.double, l2=cython.double, p=cython.longlong, k=cython.longlong, i=cython.longlong,
@@ -48,8 +47,9 @@ cdef class Residents:
     cdef start(self, long long slot, long long sm)
     @cython.locals(slot=cython.longlong, last=cython.longlong, i=cython.longlong, r=cython.longlong)
     cdef drop(self, long long sm, long long j)
-    @cython.locals(clocks=cython.longlong, base=cython.longlong, j=cython.longlong, slot=cython.longlong,
-                   i=cython.longlong)
+    @cython.locals(clocks=cython.longlong, passed=cython.double)
+    cdef long long last_due(self, long long sm, long long j) noexcept
+    @cython.locals(j=cython.longlong, slot=cython.longlong, i=cython.longlong)
     cdef end_due(self, long long sm, list done)
     @cython.locals(base=cython.longlong, j=cython.longlong)
     cdef evict(self, long long slot, long long sm, long long blocks, double extra_work, bint restart)

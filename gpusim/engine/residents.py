@@ -117,15 +117,11 @@ class Residents:
     def charge(self, sm: int) -> None:
         """Book the progress and use of an SM's residents, before they change and `project` continues."""
         self.record(sm)
-        mixes = self.mixes
         clocks = self.domains.of_sm[sm] * self.slots
         base = sm * self.width
-        for p in range(mixes.first_part[self.rated[sm]], mixes.last_part[self.rated[sm]]):
-            k = mixes.part_slot[p]
-            passed = self.domains.virtual[clocks + k] - self.charged[k * self.sms + sm]
-            for j in range(base, base + self.count[sm]):
-                if self.owner[j] == k:
-                    self.work[j] -= passed * self.rate[j]
+        for j in range(base, base + self.count[sm]):
+            k = self.owner[j]
+            self.work[j] -= (self.domains.virtual[clocks + k] - self.charged[k * self.sms + sm]) * self.rate[j]
 
     def record(self, sm: int) -> None:
         """Add an SM's uses since they were last booked to the history: to several bins by the time in each.
@@ -313,30 +309,37 @@ class Residents:
         self.blocks -= 1
         self.domains.tensor_blocks[self.domains.of_sm[sm]] -= launches.on_tensor_cores[slot]
 
+    def last_due(self, sm: int, j: int) -> int:
+        """Position of the youngest block that is due on an SM, of those up to position ``j``; -1 where none is."""
+        clocks = self.domains.of_sm[sm] * self.slots
+        while j >= sm * self.width:
+            passed = self.domains.virtual[clocks + self.owner[j]] + self.now
+            if self.work[j] <= FINISHED + self.rate[j] * passed * ROUNDING:
+                return j
+            j -= 1
+        return -1
+
     def end_due(self, sm: int, done: list[int]) -> None:
         """End the blocks of an SM that are due, whose progress is booked; launches that end so are added to a list."""
         launches = self.launches
-        clocks = self.domains.of_sm[sm] * self.slots
-        base = sm * self.width
-        j = base + self.count[sm] - 1
-        while j >= base:
+        j = self.last_due(sm, sm * self.width + self.count[sm] - 1)
+        while j >= 0:
             slot = self.owner[j]
-            if self.work[j] <= FINISHED + self.rate[j] * (self.domains.virtual[clocks + slot] + self.now) * ROUNDING:
-                i = slot * self.sms + sm
-                launches.tiles_ran[i] += 1
-                if launches.shared[slot] > 0 and launches.next_tile[slot] < launches.all_tiles[slot]:
-                    self.work[j] = launches.next_work(slot)
-                else:
-                    launches.ran[i] += 1
-                    launches.end_here[i] = self.now
-                    if launches.late_last[slot] > 0 and launches.waiting[slot] > 0:
-                        launches.gated[slot] = 1
-                    self.drop(sm, j)
-                    launches.unfinished[slot] -= 1
-                    if launches.unfinished[slot] == 0:
-                        done.append(slot)
-                        launches.retire(slot)
-            j -= 1
+            i = slot * self.sms + sm
+            launches.tiles_ran[i] += 1
+            if launches.shared[slot] > 0 and launches.next_tile[slot] < launches.all_tiles[slot]:
+                self.work[j] = launches.next_work(slot)
+            else:
+                launches.ran[i] += 1
+                launches.end_here[i] = self.now
+                if launches.late_last[slot] > 0 and launches.waiting[slot] > 0:
+                    launches.gated[slot] = 1
+                self.drop(sm, j)
+                launches.unfinished[slot] -= 1
+                if launches.unfinished[slot] == 0:
+                    done.append(slot)
+                    launches.retire(slot)
+            j = self.last_due(sm, j - 1)
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool) -> None:
         """Take the youngest blocks of a slot off an SM, as described at `gpusim.engine.core.SMArray.evict`."""
