@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.plans import measure
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.io.ncu import REQUIRED
@@ -410,6 +411,14 @@ def test_wrong_arguments_are_one_line(arguments, message, capsys):
 def test_what_the_gpu_refuses_is_told(machine, tmp_path, capsys):
     assert list(Program(tmp_path).lines("plans", [])) == ["name,plan\n"]
     assert capsys.readouterr().err == "m p: a call fails on these SMs\n"
+
+
+def test_a_study_measures_its_plans(machine, tmp_path):
+    """With the files of calls and plans that ship with it."""
+    for name in ("calls", "plans"):
+        (tmp_path / name).write_text("")
+    measure(tmp_path / "measured.csv.gz", tmp_path / "calls", tmp_path / "plans", 2)
+    assert gzip.decompress((tmp_path / "measured.csv.gz").read_bytes()) == b"name,plan\n"
 
 
 def test_a_call_that_ncu_fails_on_is_left_out_and_the_rest_go_on(machine, tmp_path, monkeypatch, capsys):

@@ -66,16 +66,20 @@ class Program:
                 yield call, {"op": call.op, "supported": "False", "why": error.problem}
 
     def lines(self, what: str, calls: Sequence[Call], *conditions: str) -> Iterator[str]:
-        """Yield the lines that the program prints for some calls, under conditions where ``what`` takes any.
-
-        Raises:
-            InputError: it ended with an error, in the words of `gpusim.lab.record.toolchain.explain`.
-        """
+        """Yield the lines that the program prints for some calls, under conditions where ``what`` takes any."""
         files = [self._calls_file(calls)]
         if conditions:
             path = self.folder / f"{what}.txt"
             path.write_text("".join(f"{line}\n" for line in conditions), encoding="utf-8")
             files.append(path)
+        yield from self.printed(what, *files)
+
+    def printed(self, what: str, *files: Path) -> Iterator[str]:
+        """Yield the lines that the program prints while it runs; it reads files with calls and, for some, conditions.
+
+        Raises:
+            InputError: it ended with an error, in the words of `gpusim.lab.record.toolchain.explain`.
+        """
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
             subprocess.Popen(

@@ -1,0 +1,200 @@
+"""A fresh test of what `gpusim select` recommends: its plans, the measurement, and what the page says of it.
+
+    python -m experiments.control_worth.fresh   # choose the plans: fresh_plans_h100-sxm.txt
+
+For each workload there are plain streams, the best algorithms in the same streams, and the plan found, as far as they
+differ. What the command recommended is named so in the file, which was written before the measurement. Where no plan
+is, it recommended plain streams.
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, nan, sqrt
+from pathlib import Path
+from statistics import median, stdev
+
+from experiments.control_worth.plans import (
+    HERE,
+    MODULES,
+    NOTHING,
+    PAIRS,
+    TOGETHER,
+    Trial,
+    expected_us,
+    known,
+    line_of,
+    read,
+    session_on,
+    trace_of,
+)
+from experiments.plans import condensed
+from experiments.rows import lines, to_csv
+from gpusim.choose.moves import fastest
+from gpusim.choose.plan import STREAMS, Plan
+from gpusim.choose.search import own_lanes, select
+from gpusim.common.files import write_table
+from gpusim.common.tables import grouped
+from gpusim.lab.record.program import Program
+from gpusim.session import Session
+
+GPU = "h100-sxm"
+RESIDUAL = tuple(f"resnet50_{name}" for name in ("2a", "3a", "4a", "5a"))
+WORKLOADS = (*MODULES, *RESIDUAL, *("+".join(pair) for pair in PAIRS))
+ROUNDS = 10
+RECOMMENDED = "recommended"
+TITLES = ("round", "name", "plan", "turn", "ms_makespan")
+CALLS, PLANS, MEASURED = HERE / "calls.txt", HERE / f"fresh_plans_{GPU}.txt", HERE / f"fresh_{GPU}.csv.gz"
+
+
+def trials(workload: str, session: Session) -> list[Trial]:
+    """Plain streams, the best algorithms in them, and the plan found, as far as they differ."""
+    work, bounds = known(workload, session)
+    plain = Plan(own_lanes(work), fastest(work, bounds))
+    found = select(trace_of(workload), session, sharing="hardware")
+    assert found.plain is not None and found.plain.plan.streams == plain.streams
+    same = [one for one in found.seen if one.plan.streams == plain.streams and one.plan.policy == STREAMS]
+    made = [Trial(workload, NOTHING, TOGETHER, plain)]
+    inside = same[0]
+    if inside.plan.algorithms != plain.algorithms:
+        lanes = inside.plan if inside is found.found else Plan(plain.lanes, inside.plan.algorithms)
+        made.append(Trial(workload, f"algorithms:{_named(inside is found.best)}", TOGETHER, lanes))
+    if found.found is not inside:
+        plan = found.found.plan
+        sharing = "+".join(map(str, plan.sms)) or TOGETHER
+        made.append(Trial(workload, f"all:{_named(found.found is found.best)}", sharing, plan))
+    return made
+
+
+def _named(recommended: bool) -> str:
+    return RECOMMENDED if recommended else "found"
+
+
+def write(folder: Path = HERE) -> None:
+    """Choose the plans and write them; their calls are added to those that are there."""
+    session = session_on(GPU)
+    calls, plans = dict.fromkeys(CALLS.read_text(encoding="utf-8").splitlines()), list[str]()
+    for workload in WORKLOADS:
+        for trial in trials(workload, session):
+            line, made = line_of(trial, known(workload, session)[0])
+            plans.append(line)
+            calls |= dict.fromkeys(made)
+        print(f"{workload}: {len(plans)} plans so far", flush=True)
+    (folder / CALLS.name).write_text("".join(f"{line}\n" for line in calls), encoding="utf-8")
+    (folder / PLANS.name).write_text("".join(f"{line}\n" for line in plans), encoding="utf-8")
+
+
+# ---- measured --------------------------------------------------------------------------------------------------------
+
+
+def rotated(lines: Sequence[str], n: int) -> list[str]:
+    """The plans of each workload one after the other, each workload's from its ``n``-th on."""
+    of = grouped(lines, lambda line: line.split()[0])
+    return [line for mine in of.values() for line in (*mine[n % len(mine) :], *mine[: n % len(mine)])]
+
+
+def measure() -> None:
+    """Run the plans on this machine's GPU: in each round all of them, in another order than in the round before."""
+    plans, printed = PLANS.read_text(encoding="utf-8").splitlines(), list[dict[str, str]]()
+    with tempfile.TemporaryDirectory() as folder:
+        program, path = Program(Path(folder)), Path(folder) / "plans.txt"
+        for n in range(ROUNDS):
+            path.write_text("".join(f"{line}\n" for line in rotated(plans, n)), encoding="utf-8")
+            rows = csv.DictReader(condensed(program.printed("plans", CALLS, path)))
+            printed += [{"round": str(n), **row} for row in rows]
+    write_table(MEASURED, to_csv(TITLES, printed))
+
+
+def measured_us() -> dict[tuple[str, str], list[list[float]]]:
+    """Measured makespans by workload and plan: for each round one for each turn of CUDA's streams, us."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in lines(MEASURED):
+        rounds = found.setdefault((row["name"], row["plan"]), {})
+        rounds.setdefault(row["round"], []).append(float(row["ms_makespan"]) * 1e3)
+    return {key: list(rounds.values()) for key, rounds in found.items()}
+
+
+# ---- scored ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A plan of the fresh test, predicted and measured.
+
+    Attributes:
+        workload: name of its trace, or of two.
+        level: `nothing`: plain streams; `algorithms`: the best in the same streams; `all`: the plan found.
+        recommended: 1 if the command recommended it before it was measured, else 0.
+        sharing: SMs of its streams, or `all`.
+        predicted_us: expected makespan, the mean over start orders.
+        measured_us: mean over turns of CUDA's streams of the median over rounds.
+        predicted_gain, measured_gain: over plain streams, percent.
+        error: standard error of the measured gain, from the gains of the rounds, points.
+        earlier_gain: measured gain of the same plan in the earlier measurement, percent; NaN: it was not measured.
+    """
+
+    workload: str
+    level: str
+    recommended: int
+    sharing: str
+    predicted_us: float
+    measured_us: float
+    predicted_gain: float
+    measured_gain: float
+    error: float
+    earlier_gain: float
+
+
+def all_rows(earlier: Mapping[tuple[object, ...], float]) -> list[Fresh]:
+    """Every plan, predicted and measured.
+
+    Args:
+        earlier: measured gains of earlier plans, percent, by `identity`.
+    """
+    session, times, made = session_on(GPU), measured_us(), list[Fresh]()
+    for workload, mine in grouped(read(PLANS, session), lambda trial: trial.workload).items():
+        plain_us, plain = expected_us(mine[0], session), times[workload, NOTHING]
+        named = any(trial.name.endswith(RECOMMENDED) for trial in mine)
+        for trial in mine:
+            us, rounds = expected_us(trial, session), times[workload, trial.name]
+            gains = [_gain(_mean(first), _mean(one)) for first, one in zip(plain, rounds, strict=True)]
+            made.append(
+                Fresh(
+                    workload,
+                    trial.level,
+                    int(trial.name.endswith(RECOMMENDED) or (trial.name == NOTHING and not named)),
+                    trial.sharing,
+                    us,
+                    _middle(rounds),
+                    _gain(plain_us, us),
+                    _gain(_middle(plain), _middle(rounds)),
+                    stdev(gains) / sqrt(len(gains)),
+                    earlier.get(identity(trial), nan),
+                )
+            )
+    return made
+
+
+def identity(trial: Trial) -> tuple[object, ...]:
+    """A key that is equal for equal plans, their streams in any order, of one workload."""
+    return trial.workload, trial.sharing, trial.plan.streams, tuple(sorted(trial.plan.algorithms.items()))
+
+
+def _middle(rounds: Sequence[Sequence[float]]) -> float:
+    """Mean over turns of the median over rounds."""
+    return _mean([median(turn) for turn in zip(*rounds, strict=True)])
+
+
+def _gain(plain_us: float, us: float) -> float:
+    return 100.0 * (plain_us / us - 1.0)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)
+
+
+if __name__ == "__main__":
+    write()
