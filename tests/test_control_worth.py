@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from math import comb
+from dataclasses import replace
+from math import comb, nan
 from pathlib import Path
 
 import pytest
 
-from experiments.control_worth import plans
+from experiments.control_worth import fresh, plans
+from experiments.control_worth.fresh_report import Fresh, cases, page
 from experiments.control_worth.plans import HERE, NOTHING, known, line_of, read, session_on
 from experiments.control_worth.report import (
     WORSE,
@@ -104,7 +106,7 @@ def test_a_rate_that_none_of_sixteen_cases_show() -> None:
 
 def test_what_is_recommended_measures_no_worse_than_plain_streams() -> None:
     """Within a percent, as the page says, for every module measured."""
-    (rows,) = STUDY.read()
+    rows, _ = STUDY.read()
     found = recommended(rows)
     assert len(found) == 16
     assert all(one.gains[1] >= WORSE for one in found)
@@ -160,3 +162,58 @@ def test_no_plan_of_a_recorded_workload_beats_its_bound(workload: str) -> None:
     assert bounds.of_any(work).us <= min(least_us) * (1.0 + 1e-9)
     for trial, us in zip(mine, least_us, strict=True):
         assert bounds.of_plan(work, trial.plan) <= us * (1.0 + 1e-9)
+
+
+# ---- the fresh test
+
+
+def again(level: str, recommended: int, predicted: float, measured: float, earlier: float = nan) -> Fresh:
+    """A plan of the fresh test with its gains, and 4 points as the error of choices."""
+    return Fresh(
+        "resnet50_2a", level, recommended, "all", 1.0, 1.0, 1.0, 1.0, earlier, predicted, measured, earlier, 0.1, 4.0
+    )
+
+
+def test_a_recommendation_is_compared_with_what_was_turned_down() -> None:
+    plans = [again("nothing", 0, 0.0, 0.0), again("algorithms", 1, 5.0, 2.0, 2.5), again("all", 0, 9.0, 4.0)]
+    (case,) = cases(plans)
+    assert (case.recommended, case.best_inside, case.best_predicted, case.best) == (
+        plans[1],
+        plans[1],
+        plans[2],
+        plans[2],
+    )
+    numbers = page(plans)
+    assert numbers["fresh_regret"] == pytest.approx(100.0 * (104.0 / 102.0 - 1.0))
+    assert (numbers["fresh_left"], numbers["fresh_left_worse"], numbers["fresh_left_better"]) == (1, 0, 1)
+    assert (numbers["fresh_more_bias"], numbers["fresh_short"]) == (3.0, 1)
+
+
+def test_what_was_recommended_measures_no_worse_on_another_machine() -> None:
+    """Within a percent, as the page says; plain streams are each module's zero."""
+    _, rows = STUDY.read()
+    found = cases(rows)
+    assert len(found) == len(fresh.WORKLOADS)
+    assert all(case.plain.measured_gain == 0.0 for case in found)
+    assert all(case.recommended.measured_gain >= WORSE for case in found)
+
+
+def test_every_plan_of_the_fresh_test_was_measured_in_every_round() -> None:
+    measured = fresh.measured_us()
+    trials = list(read(fresh.PLANS, session_on(fresh.GPU)))
+    assert {(one.workload, one.name) for one in trials} == set(measured)
+    turns = {(one.workload, one.name): 1 if one.plan.sms else len(one.plan.lanes) for one in trials}
+    for key, rounds in measured.items():
+        assert [len(one) for one in rounds] == [turns[key]] * fresh.ROUNDS
+
+
+def test_plans_take_turns_within_their_workload() -> None:
+    assert fresh.rotated(["a 1", "a 2", "b 1"], 1) == ["a 2", "a 1", "b 1"]
+
+
+def test_an_equal_plan_is_found_whatever_the_order_of_its_streams() -> None:
+    trials = list(read(HERE / "plans_h100-sxm.txt", session_on("h100-sxm")))
+    first = next(one for one in trials if one.name == NOTHING)
+    turned = replace(first, plan=replace(first.plan, lanes=first.plan.lanes[::-1]))
+    assert fresh.identity(turned) == fresh.identity(first)
+    assert len({fresh.identity(one) for one in trials if one.workload == first.workload}) > 5

@@ -64,7 +64,7 @@ def gains() -> str:
 
 def short() -> str:
     """The answer in a few lines."""
-    (control,), (plans,) = CONTROL.read(), PLANS.read()
+    (control, _), (plans,) = CONTROL.read(), PLANS.read()
     numbers, recommended = control_report.page(control), plans_report.choice_means(plans_report.recommended(plans))
     streams = {batch: streams_gain(plans, batch) for batch in (128, 16)}
     modules = sum(map(len, streams.values()))
@@ -114,7 +114,7 @@ def spread(values: Sequence[float]) -> str:
 
 def control() -> str:
     """Gain of each level of control."""
-    (rows,) = CONTROL.read()
+    rows, _ = CONTROL.read()
     kinds = control_report.kind_table(rows, lambda one: one.measured)
     text = "The measured gain of the choice by kind of workload, mean (least to most):"
     return f"{control_report.level_table(rows)}\n\n{text}\n\n{kinds}"
@@ -122,7 +122,7 @@ def control() -> str:
 
 def streams() -> str:
     """Plain streams over one stream in whole networks, measured on an H100."""
-    (rows,) = CONTROL.read()
+    rows, _ = CONTROL.read()
     gains = control_report.network_gains(rows)
     wrong = [name for name, (predicted, measured) in gains.items() if (predicted < 0.0) != (measured < 0.0)]
     short = sum(predicted <= measured for predicted, measured in gains.values())

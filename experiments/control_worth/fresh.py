@@ -1,4 +1,4 @@
-"""A fresh test of what `gpusim select` recommends: its plans, the measurement, and what the page says of it.
+"""A fresh test of what `gpusim select` recommends: its plans and their measurement (`fresh_report.py` has the page).
 
     python -m experiments.control_worth.fresh   # choose the plans: fresh_plans_h100-sxm.txt
 
@@ -12,11 +12,12 @@ from __future__ import annotations
 import csv
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import fsum, nan, sqrt
+from itertools import combinations, islice
+from math import nan, sqrt
 from pathlib import Path
 from statistics import median, stdev
 
+from experiments.control_worth.fresh_report import Fresh
 from experiments.control_worth.plans import (
     HERE,
     MODULES,
@@ -31,9 +32,11 @@ from experiments.control_worth.plans import (
     session_on,
     trace_of,
 )
+from experiments.control_worth.report import mean
 from experiments.plans import condensed
 from experiments.rows import lines, to_csv
-from gpusim.choose.moves import fastest
+from gpusim.choose.chosen import chosen_error
+from gpusim.choose.moves import fastest, mean_alone_us
 from gpusim.choose.plan import STREAMS, Plan
 from gpusim.choose.search import own_lanes, select
 from gpusim.common.files import write_table
@@ -41,9 +44,13 @@ from gpusim.common.tables import grouped
 from gpusim.lab.record.program import Program
 from gpusim.session import Session
 
+Identity = tuple[object, ...]
 GPU = "h100-sxm"
 RESIDUAL = tuple(f"resnet50_{name}" for name in ("2a", "3a", "4a", "5a"))
-WORKLOADS = (*MODULES, *RESIDUAL, *("+".join(pair) for pair in PAIRS))
+SMALL = tuple(name for name in MODULES if name.endswith("_b16"))
+LARGE = tuple(name for name in MODULES if name not in SMALL)
+MORE_PAIRS = (*combinations(SMALL, 2), *islice(combinations(LARGE, 2), 0, None, 2))
+WORKLOADS = (*MODULES, *RESIDUAL, *dict.fromkeys("+".join(pair) for pair in (*PAIRS, *MORE_PAIRS)))
 ROUNDS = 10
 RECOMMENDED = "recommended"
 TITLES = ("round", "name", "plan", "turn", "ms_makespan")
@@ -120,80 +127,56 @@ def measured_us() -> dict[tuple[str, str], list[list[float]]]:
 # ---- scored ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Fresh:
-    """A plan of the fresh test, predicted and measured.
-
-    Attributes:
-        workload: name of its trace, or of two.
-        level: `nothing`: plain streams; `algorithms`: the best in the same streams; `all`: the plan found.
-        recommended: 1 if the command recommended it before it was measured, else 0.
-        sharing: SMs of its streams, or `all`.
-        predicted_us: expected makespan, the mean over start orders.
-        measured_us: mean over turns of CUDA's streams of the median over rounds.
-        predicted_gain, measured_gain: over plain streams, percent.
-        error: standard error of the measured gain, from the gains of the rounds, points.
-        earlier_gain: measured gain of the same plan in the earlier measurement, percent; NaN: it was not measured.
-    """
-
-    workload: str
-    level: str
-    recommended: int
-    sharing: str
-    predicted_us: float
-    measured_us: float
-    predicted_gain: float
-    measured_gain: float
-    error: float
-    earlier_gain: float
-
-
-def all_rows(earlier: Mapping[tuple[object, ...], float]) -> list[Fresh]:
+def all_rows(earlier_us: Mapping[Identity, float]) -> list[Fresh]:
     """Every plan, predicted and measured.
 
     Args:
-        earlier: measured gains of earlier plans, percent, by `identity`.
+        earlier_us: makespans of plans in the earlier measurement, us.
     """
     session, times, made = session_on(GPU), measured_us(), list[Fresh]()
     for workload, mine in grouped(read(PLANS, session), lambda trial: trial.workload).items():
-        plain_us, plain = expected_us(mine[0], session), times[workload, NOTHING]
-        named = any(trial.name.endswith(RECOMMENDED) for trial in mine)
+        operation_us = mean_alone_us(*known(workload, session))
+        plain, predicted_us = times[workload, NOTHING], expected_us(mine[0], session)
+        earlier_plain_us = earlier_us.get(identity(mine[0]), nan)
+        steps = [trial for trial in mine if trial.name.endswith(RECOMMENDED)] or mine[:1]
         for trial in mine:
             us, rounds = expected_us(trial, session), times[workload, trial.name]
-            gains = [_gain(_mean(first), _mean(one)) for first, one in zip(plain, rounds, strict=True)]
+            gains = [_gain(mean(first), mean(one)) for first, one in zip(plain, rounds, strict=True)]
+            choice = chosen_error(GPU, operation_us, "plan" if trial.level == "all" else "algorithms")
+            assert choice is not None
             made.append(
                 Fresh(
                     workload,
                     trial.level,
-                    int(trial.name.endswith(RECOMMENDED) or (trial.name == NOTHING and not named)),
+                    int(trial in steps),
                     trial.sharing,
                     us,
                     _middle(rounds),
-                    _gain(plain_us, us),
+                    min(map(min, rounds)),
+                    max(map(max, rounds)),
+                    earlier_us.get(identity(trial), nan),
+                    _gain(predicted_us, us),
                     _gain(_middle(plain), _middle(rounds)),
+                    _gain(earlier_plain_us, earlier_us.get(identity(trial), nan)),
                     stdev(gains) / sqrt(len(gains)),
-                    earlier.get(identity(trial), nan),
+                    choice.most,
                 )
             )
     return made
 
 
-def identity(trial: Trial) -> tuple[object, ...]:
-    """A key that is equal for equal plans, their streams in any order, of one workload."""
+def identity(trial: Trial) -> Identity:
+    """A key that is equal for equal plans of a workload, their streams in any order."""
     return trial.workload, trial.sharing, trial.plan.streams, tuple(sorted(trial.plan.algorithms.items()))
 
 
 def _middle(rounds: Sequence[Sequence[float]]) -> float:
     """Mean over turns of the median over rounds."""
-    return _mean([median(turn) for turn in zip(*rounds, strict=True)])
+    return mean([median(turn) for turn in zip(*rounds, strict=True)])
 
 
 def _gain(plain_us: float, us: float) -> float:
     return 100.0 * (plain_us / us - 1.0)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fsum(values) / len(values)
 
 
 if __name__ == "__main__":

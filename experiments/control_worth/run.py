@@ -3,9 +3,11 @@
 Plans for modules, pairs of programs and networks, each chosen at one level of control (`plans.py`), were run on an
 H100: `measured_h100-sxm.csv.gz`. This predicts every plan with the model as it is from recordings of an H200, takes for
 each workload and level the plan that it predicts best, and compares its gain over plain streams with the measured one.
-It prints the main tables and writes README.md, result.csv and gains.png beside itself (or to DIR).
+What `gpusim select` recommends was measured again, later (`fresh.py`). It prints the main tables and writes README.md,
+result.csv, fresh.csv and gains.png beside itself (or to DIR).
 
     python experiments/control_worth/run.py --measure   # run the plans on this machine's GPU (an H100)
+    python experiments/control_worth/run.py --fresh     # run those of the fresh test
     python experiments/control_worth/run.py --errors    # the error of chosen plans that `gpusim select` prints
 """
 
@@ -18,7 +20,8 @@ from math import fsum
 from pathlib import Path
 
 from experiments import chosen_errors
-from experiments.control_worth import report
+from experiments.control_worth import fresh, fresh_report, report
+from experiments.control_worth.fresh_report import Fresh
 from experiments.control_worth.plans import (
     HERE,
     NOTHING,
@@ -93,7 +96,7 @@ def run_plans() -> None:
 
 def write_errors() -> None:
     """Write the error of chosen plans on this GPU for `gpusim select`, from the rows beside the script."""
-    (rows,) = STUDY.read()
+    rows, _ = STUDY.read()
     levels: dict[Kind, str] = {"plan": "all", "algorithms": "algorithms", "order": "order"}
     chosen = {kind: report.chosen(rows, level).values() for kind, level in levels.items()}
     chosen_errors.write_errors(GPU, {kind: [_point(row) for row in mine] for kind, mine in chosen.items()})
@@ -105,24 +108,46 @@ def _point(row: Row) -> tuple[float, float, float]:
     return us, row.predicted_gain, row.measured_gain
 
 
-def rows(run: Run) -> dict[str, list[Row]]:
-    """Every plan; prints what each level gains, and the plans of `gpusim select`."""
-    found = all_rows()
-    for made in (report.level_table(found), report.select_table(report.recommended(found))):
+def earlier_us() -> dict[fresh.Identity, float]:
+    """Measured makespans of the plans whose streams one flag releases, us."""
+    measured = makespans_us(MEASURED)
+    found: dict[fresh.Identity, float] = {}
+    for trial in read(PLANS, session_on(GPU)):
+        found.setdefault(fresh.identity(trial), report.mean(measured[trial.workload, trial.name]))
+    return found
+
+
+def rows(run: Run) -> dict[str, list[Row] | list[Fresh]]:
+    """Every plan; prints what each level gains, the plans of `gpusim select`, and their fresh test."""
+    found, again = all_rows(), fresh.all_rows(earlier_us())
+    tables = [report.level_table(found), report.select_table(report.recommended(found))]
+    tables += [fresh_report.choice_table(fresh_report.cases(again))]
+    for made in tables:
         for line in (*made.splitlines(), ""):
             print_line(line)
-    return {"result.csv": found}
+    return {"result.csv": found, "fresh.csv": again}
+
+
+def page(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, object]:
+    """What the page says."""
+    return report.page(rows) | fresh_report.page(again)
+
+
+def draw(rows: Sequence[Row], again: Sequence[Fresh], path: Path) -> None:
+    """The picture, of the plans of all levels."""
+    report.draw(rows, path)
 
 
 STUDY = Study(
     __file__,
     __doc__,
-    {"result.csv": Row},
+    {"result.csv": Row, "fresh.csv": Fresh},
     rows,
-    report.page,
-    {"gains.png": report.draw},
+    page,
+    {"gains.png": draw},
     {
         "measure": (run_plans, "run the plans on this machine's GPU: measured_h100-sxm.csv.gz"),
+        "fresh": (fresh.measure, "run the plans of the fresh test: fresh_h100-sxm.csv.gz"),
         "errors": (write_errors, "write the error of chosen plans that `gpusim select` prints"),
     },
 )
