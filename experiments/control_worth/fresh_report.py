@@ -115,7 +115,10 @@ TAKEN: dict[str, Callable[[Case], Fresh]] = {
 def choice_table(found: Sequence[Case]) -> str:
     """What is gained by the recommendation, and without considering the error of choices."""
     cells = []
-    for some, words in ((found, "all"), ([case for case in found if case.new], "new")):
+    old, new = [case for case in found if not case.new], [case for case in found if case.new]
+    for some, words in ((found, "all"), (old, "modules"), (new, "new")):
+        if not some:
+            continue
         for title, taken in TAKEN.items():
             rows = [taken(case) for case in some]
             gains = [row.measured_gain for row in rows]
@@ -136,9 +139,11 @@ def choice_table(found: Sequence[Case]) -> str:
 
 
 def case_table(found: Sequence[Case]) -> str:
-    """Every workload."""
+    """The workloads for which more than plain streams was recommended."""
     cells = []
     for case in found:
+        if case.recommended is case.plain:
+            continue
         line = [case.workload]
         for row in (case.algorithms, case.found):
             line += ["–"] * 2 if row is None else [f"{row.predicted_gain:+.1f} %", _measured(row)]
@@ -179,7 +184,6 @@ def _gains(found: Sequence[Case]) -> dict[str, object]:
         "mean": mean(gains),
         "worst": min(gains),
         "worse": worse,
-        "kept": "keeps" if worse == 0 else "breaks",
         "rate": 100.0 * most_frequent(worse, len(found)),
         "regret": mean(regrets),
         "regret_most": max(regrets),
