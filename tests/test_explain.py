@@ -20,6 +20,7 @@ from gpusim.choose.recorded import Recorded, overlapped
 from gpusim.engine.code import CachedCode
 from gpusim.io.importing import activities_of
 from gpusim.io.timeline import KernelRun
+from gpusim.model.memory import CODE_LATENCY
 from gpusim.trace.edit import merge
 from gpusim.trace.operations import Kernel
 
@@ -53,7 +54,7 @@ def test_kernels_beside_one_another_are_named() -> None:
 
 
 def test_a_kernel_that_waits_for_lost_code_says_so() -> None:
-    """Half of its time waits for code, which is gone the second time and takes four times as long to come."""
+    """Half of its 100 µs waits for code, which is gone the second time and takes longer to come."""
     own, other = coded("own", waits_for_code=0.5), coded("other", kept=3.0)
     first, again = Kernel(id="1", kernel=own), Kernel(id="3", kernel=own, depends_on=("2",))
     streams = [
@@ -68,7 +69,7 @@ def test_a_kernel_that_waits_for_lost_code_says_so() -> None:
         one = found.kernels[-1]
         assert one.run.operation == "3"
         assert (one.cause, LOST_CODE in found.cost_us) == ((LOST_CODE, True) if gone else ("", False))
-        assert one.by_us.get(LOST_CODE, 0.0) == pytest.approx(150.0 if gone else 0.0, rel=0.1)
+        assert one.by_us.get(LOST_CODE, 0.0) == pytest.approx(50.0 * (CODE_LATENCY - 1.0) if gone else 0.0, rel=0.1)
 
 
 def test_lost_code_costs_what_a_replay_without_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:

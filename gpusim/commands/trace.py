@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         require_ending(args.out, TRACE_ENDINGS)
     trace = trace_from(paths)
     if args.action == "show":
-        from gpusim.commands.trace_page import as_json, print_trace
+        from gpusim.io.trace_page import as_json, print_trace
 
         gpu = _own_gpu(trace) if args.gpu is None else gpu_from(args.gpu)
         if args.json:
@@ -140,7 +140,7 @@ def _check(paths: list[str]) -> int:
 def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
     from gpusim.io.products import same_gpu
-    from gpusim.model.launchable import launch_occupancy
+    from gpusim.io.report.reasons import FULL, hold
 
     gpu = _own_gpu(trace)
     meant = same_gpu(trace.device) if gpu is None else None
@@ -152,10 +152,10 @@ def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
-                fit = launch_occupancy(launch, gpu)
-                if fit.blocks_per_sm == 0:
+                held = hold(launch, gpu)
+                if held.blocks_per_sm == 0:
                     place = f"streams[{s}].operations[{o}]"
-                    problem = f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"
+                    problem = f"a block asks for more {FULL[held.limiter]} than {gpu.name} has"
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 
