@@ -32,13 +32,13 @@ from experiments.control_worth.plans import (
     session_on,
     trace_of,
 )
-from experiments.control_worth.report import mean
+from experiments.control_worth.report import gain, mean
 from experiments.plans import condensed
 from experiments.rows import lines, to_csv
 from gpusim.choose.chosen import chosen_error
 from gpusim.choose.moves import fastest, mean_alone_us
-from gpusim.choose.plan import STREAMS, Plan
-from gpusim.choose.search import own_lanes, select
+from gpusim.choose.plan import Plan
+from gpusim.choose.search import in_streams_of, own_lanes, select
 from gpusim.common.files import write_table
 from gpusim.common.tables import grouped
 from gpusim.lab.record.program import Program
@@ -63,9 +63,8 @@ def trials(workload: str, session: Session) -> list[Trial]:
     plain = Plan(own_lanes(work), fastest(work, bounds))
     found = select(trace_of(workload), session, sharing="hardware")
     assert found.plain is not None and found.plain.plan.streams == plain.streams
-    same = [one for one in found.seen if one.plan.streams == plain.streams and one.plan.policy == STREAMS]
     made = [Trial(workload, NOTHING, TOGETHER, plain)]
-    inside = same[0]
+    inside = in_streams_of(found.plain, found.seen)[0]
     if inside.plan.algorithms != plain.algorithms:
         lanes = inside.plan if inside is found.found else Plan(plain.lanes, inside.plan.algorithms)
         made.append(Trial(workload, f"algorithms:{_named(inside is found.best)}", TOGETHER, lanes))
@@ -141,7 +140,7 @@ def all_rows(earlier_us: Mapping[Identity, float]) -> list[Fresh]:
         steps = [trial for trial in mine if trial.name.endswith(RECOMMENDED)] or mine[:1]
         for trial in mine:
             us, rounds = expected_us(trial, session), times[workload, trial.name]
-            gains = [_gain(mean(first), mean(one)) for first, one in zip(plain, rounds, strict=True)]
+            gains = [gain(mean(first), mean(one)) for first, one in zip(plain, rounds, strict=True)]
             choice = chosen_error(GPU, operation_us, "plan" if trial.level == "all" else "algorithms")
             assert choice is not None
             made.append(
@@ -155,9 +154,9 @@ def all_rows(earlier_us: Mapping[Identity, float]) -> list[Fresh]:
                     min(map(min, rounds)),
                     max(map(max, rounds)),
                     earlier_us.get(identity(trial), nan),
-                    _gain(predicted_us, us),
-                    _gain(_middle(plain), _middle(rounds)),
-                    _gain(earlier_plain_us, earlier_us.get(identity(trial), nan)),
+                    gain(predicted_us, us),
+                    gain(_middle(plain), _middle(rounds)),
+                    gain(earlier_plain_us, earlier_us.get(identity(trial), nan)),
                     stdev(gains) / sqrt(len(gains)),
                     choice.most,
                 )
@@ -173,10 +172,6 @@ def identity(trial: Trial) -> Identity:
 def _middle(rounds: Sequence[Sequence[float]]) -> float:
     """Mean over turns of the median over rounds."""
     return mean([median(turn) for turn in zip(*rounds, strict=True)])
-
-
-def _gain(plain_us: float, us: float) -> float:
-    return 100.0 * (plain_us / us - 1.0)
 
 
 if __name__ == "__main__":

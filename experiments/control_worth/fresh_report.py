@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from experiments.chosen_errors import REGRET_PERCENT
-from experiments.control_worth.report import WORSE, interval, longer, mean, most_frequent
+from experiments.control_worth.report import WORSE, interval, longer, mean, met, most_frequent
 from experiments.markdown import table
 from gpusim.common.tables import grouped
 
@@ -187,7 +186,7 @@ def _gains(found: Sequence[Case]) -> dict[str, object]:
         "rate": 100.0 * most_frequent(worse, len(found)),
         "regret": mean(regrets),
         "regret_most": max(regrets),
-        "met": "met" if mean(regrets) <= REGRET_PERCENT else "missed",
+        "met": met(regrets),
         "always_mean": mean(always),
         "always_worst": min(always),
         "left": len(left),

@@ -127,6 +127,11 @@ def gains_of(row: Row | None) -> tuple[float, float]:
     return (0.0, 0.0) if row is None else (row.predicted_gain, row.measured_gain)
 
 
+def gain(plain_us: float, us: float) -> float:
+    """Gain of a plan over plain streams, percent."""
+    return 100.0 * (plain_us / us - 1.0)
+
+
 def longer(best: float, taken: float) -> float:
     """How much longer a plan takes than another, of their gains over plain streams; all in percent."""
     return 100.0 * ((100.0 + best) / (100.0 + taken) - 1.0)
@@ -395,8 +400,8 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "taken_regret": mean([one.regret for one in found]),
         "taken_regret_of_all": mean([one.regret_of_all for one in found]),
         "asked_regret": REGRET_PERCENT,
-        "met_regret": _met([one.regret for one in found]),
-        "met_regret_of_all": _met([one.regret_of_all for one in found]),
+        "met_regret": met([one.regret for one in found]),
+        "met_regret_of_all": met([one.regret_of_all for one in found]),
         "significant": significant(rows),
         "worse": sum(measured < WORSE for _, measured in plans),
         **_order_numbers(rows),
@@ -406,7 +411,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def _met(regrets: Sequence[float]) -> str:
+def met(regrets: Sequence[float]) -> str:
     """Whether the mean regret is what was asked for."""
     return "met" if mean(regrets) <= REGRET_PERCENT else "missed"
 

@@ -81,8 +81,8 @@ def _row(trial: Trial, us: float, times: Sequence[float], plain_us: float, plain
         measured,
         min(times, default=0.0),
         max(times, default=0.0),
-        100.0 * (plain_us / us - 1.0),
-        100.0 * (fsum(plain) / len(plain) / measured - 1.0) if times else 0.0,
+        report.gain(plain_us, us),
+        report.gain(report.mean(plain), measured) if times else 0.0,
     )
 
 

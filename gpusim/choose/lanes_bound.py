@@ -1,4 +1,4 @@
-"""Lower bound of the makespan by what streams wait for: one another, launch latencies, and turns at the front end.
+"""Lower bound of the makespan by waiting: streams wait for one another, for launch latencies and at the front end.
 
 A stream whose operations are not all done has a kernel under way or waits for another stream. So until then it delays
 each kernel that starts in another stream (`gpusim.model.front_end`). Two things are taken optimistically:

@@ -124,6 +124,11 @@ class Selection:
         return self.simpler is not None and gain_percent(self.simpler, self.found) <= smallest_gain(self.error)
 
 
+def in_streams_of(plain: Candidate, seen: Iterable[Candidate]) -> list[Candidate]:
+    """Those of some plans that differ from one in plain streams at most by their algorithms."""
+    return [one for one in seen if one.plan.streams == plain.plan.streams and one.plan.policy == STREAMS]
+
+
 def select(
     trace: AnyTrace,
     gpu: AnyGPU | Session | None = None,
@@ -230,7 +235,7 @@ def _select(
     if objective == "memory":
         best = next(one for one in front if one.expected_us <= found.expected_us * (1.0 + NEAR_BEST))
     elif streams == "search" and plain is not None:
-        same = [one for one in whole.seen if one.plan.streams == plain.plan.streams and one.plan.policy == STREAMS]
+        same = in_streams_of(plain, whole.seen)
         inside = frontier(one for one in same if limit is None or one.memory_bytes <= limit)[-1]
         if inside is found:
             error = inside_error

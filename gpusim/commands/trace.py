@@ -139,8 +139,8 @@ def _check(paths: list[str]) -> int:
 
 def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
+    from gpusim.io.conversion import lacking
     from gpusim.io.products import same_gpu
-    from gpusim.io.report.reasons import FULL, hold
 
     gpu = _own_gpu(trace)
     meant = same_gpu(trace.device) if gpu is None else None
@@ -152,10 +152,9 @@ def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
-                held = hold(launch, gpu)
-                if held.blocks_per_sm == 0:
+                problem = lacking(launch, gpu)
+                if problem:
                     place = f"streams[{s}].operations[{o}]"
-                    problem = f"a block asks for more {FULL[held.limiter]} than {gpu.name} has"
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 

@@ -167,7 +167,7 @@ class SMArray:
         self.residents.noting = True
 
     def restart_clock(self, origin: float) -> None:
-        """Set the clock of SMs that hold nothing to 0, which is ``origin`` in the time of the caller."""
+        """Restart the clock at 0 while no SM holds a block; ``origin`` is that instant in the time of the caller."""
         self.residents.origin = origin
         self.residents.now = 0.0
         self.bindings.booked_at = 0.0

@@ -169,7 +169,7 @@ class Launches:
             self.wait[slot * WAIT + i] = wait[i]
 
     def retire(self, slot: int) -> None:
-        """Take a slot whose launch has ended out of those that are active."""
+        """Remove a slot from the active ones: its launch has ended."""
         kept = 0
         for i in range(self.active_count):
             if self.active[i] != slot:

@@ -93,7 +93,7 @@ class Rates:
         self._mix_loads: dict[Mix, list[tuple[float, float]]] = {}  # DRAM and L2 load of each kernel of a mix
 
     def forget_mixes(self) -> None:
-        """Slots have other limits or kernels."""
+        """Drop the known memory loads of mixes: limits or kernels of slots have changed."""
         self._mix_loads.clear()
 
     def resolve(self, mix: Mix) -> MixRates:

@@ -428,7 +428,7 @@ def _build(name: str, file: GPUFile) -> GPU:
 
 
 def recorded_by(device: str, gpu: GPU) -> GPU:
-    """Return the GPU of the recording of a trace: ``gpu`` itself if it is that one, else one that ships."""
+    """Return the GPU that a trace was recorded on: ``gpu`` itself if it is that one, else a shipped one."""
     if device in gpu_names():
         shipped = load_gpu(device)
         return gpu if shipped == gpu else shipped

@@ -133,11 +133,16 @@ class _Builder:
                 mix=work.mix,
                 work=work.work,
             )
-            fit = launch_occupancy(known, self.gpu)
-            if fit.blocks_per_sm == 0:
-                problem = f"a block asks for more {fit.limiter.replace('_', ' ')} than {self.gpu.name} has"
+            problem = lacking(known, self.gpu)
+            if problem:
                 raise InputError(self.path, f"{id} ({quote(known.name)})", problem, "the GPU that it ran on (--gpu)")
         return known
+
+
+def lacking(launch: KernelLaunch, gpu: GPU) -> str:
+    """What an SM of a GPU lacks for a block of a launch, in words; empty where it holds one."""
+    fit = launch_occupancy(launch, gpu)
+    return "" if fit.blocks_per_sm else f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"
 
 
 def communicates(name: str) -> bool:

@@ -147,7 +147,7 @@ class Maestro(MeasuringPolicy):
 
 
 def _alone(view: View, kernel: KernelView) -> float:
-    """Blocks/us of a kernel that has the GPU to itself, by the model."""
+    """Predicted throughput of a kernel alone on the GPU, blocks/us."""
     blocks = useful_blocks(kernel, view.gpu.sm_count)
     return view.solo_rate(kernel.id, blocks) * view.gpu.sm_count
 

@@ -163,7 +163,7 @@ class Placements:
             yield run, (sms, blocks, starts, ends)
 
     def moved(self, sms: Sequence[int], rows: Mapping[int, int]) -> Placements:
-        """Return the same placements with other numbers of SMs and rows, given for each old number."""
+        """Return the placements with SMs and rows renumbered; the arguments give the new number of each old one."""
         known: dict[int, array[int]] = {}  # launches share lists of SMs
         for _, columns in self._spans:
             known.setdefault(id(columns[0]), array("i", [sms[sm] for sm in columns[0]]))
