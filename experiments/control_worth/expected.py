@@ -14,6 +14,7 @@ from experiments.markdown import table
 from gpusim.choose.chosen import ONE_IN_TEN, Kind, length_of
 
 KINDS: dict[Kind, str] = {"algorithms": "algorithms", "plan": "plans"}
+LARGE = 5.0  # percent: a predicted gain that may be recommended
 Gains = Sequence[tuple[float, float]]  # predicted and measured, percent
 
 
@@ -55,21 +56,31 @@ WAYS: dict[str, Callable[[float, Gains], float]] = {
 
 def table_of(evidence: Evidence) -> str:
     """How far off each way is, of workloads that are left out."""
-    cells = []
+    cells, off = [], list[tuple[float, list[float]]]()
     for (kind, length), points in groups(evidence).items():
         error = error_of([(one.predicted, one.measured) for one in points])
-        line = [
-            f"{KINDS[kind]}, {length} operations",
-            str(len(points)),
-            f"{error.share:.2f}",
-            f"{error.limit:.1f} points",
+        mine = [
+            (one.predicted, [way(one.predicted, others(one, points)) - one.measured for way in WAYS.values()])
+            for one in points
         ]
-        for way in WAYS.values():
-            off = [way(one.predicted, others(one, points)) - one.measured for one in points]
-            root = sqrt(fsum(one * one for one in off) / len(off))
-            line.append(f"{mean(off):+.1f} ({mean([abs(one) for one in off]):.1f}, {root:.1f})")
-        cells.append(line)
+        known = [f"{error.share:.2f}", f"{error.limit:.1f} points"]
+        cells.append(
+            [f"{KINDS[kind]}, {length} operations", str(len(points)), *known, *_errors([row for _, row in mine])]
+        )
+        off += mine
+    large = [row for predicted, row in off if predicted > LARGE]
+    cells.append([f"all predicted to gain more than {LARGE:g} %", str(len(large)), "", "", *_errors(large)])
     return table(["choices", "plans", "share", "one in ten falls short by", *WAYS], cells)
+
+
+def _errors(rows: Sequence[Sequence[float]]) -> list[str]:
+    """Mean, mean size and root mean square of the errors of each way."""
+    return [_spread(off) for off in zip(*rows, strict=True)]
+
+
+def _spread(off: Sequence[float]) -> str:
+    root = sqrt(fsum(one * one for one in off) / len(off))
+    return f"{mean(off):+.1f} ({mean([abs(one) for one in off]):.1f}, {root:.1f})"
 
 
 # ---- how much a gain must be -----------------------------------------------------------------------------------------
@@ -157,4 +168,11 @@ def page(evidence: Evidence, rows: Sequence[Fresh]) -> dict[str, object]:
     """What the page says of it."""
     tests = dict.fromkeys(row.test for row in rows)
     found = [case for test in tests for case in cases(rows, test)]
-    return {"expected": table_of(evidence), "rules": rule_table(evidence, found), "rule_workloads": len(found)}
+    short = groups(evidence)["plan", "long"]
+    return {
+        "long_share": error_of([(one.predicted, one.measured) for one in short]).share,
+        "large_gain": LARGE,
+        "expected": table_of(evidence),
+        "rules": rule_table(evidence, found),
+        "rule_workloads": len(found),
+    }

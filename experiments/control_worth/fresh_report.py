@@ -261,14 +261,25 @@ def _told(found: Sequence[Case], rows: Sequence[Fresh]) -> dict[str, object]:
         "told_size": mean([abs(one) for one in off]),
         "told_all_bias": mean(everywhere),
         "told_all_size": mean([abs(one) for one in everywhere]),
-        "told_met": "met"
-        if mean([abs(one) for one in off]) <= GAIN_POINTS and abs(mean(off)) <= BIAS_POINTS
-        else "missed",
+        "told_met": _met(off),
+        "told_all_met": _met(everywhere),
         "gain_points": GAIN_POINTS,
         "bias_points": BIAS_POINTS,
         "told_plans": len(plans),
-        "told_short": sum(row.told_expected - row.measured_gain > row.told_limit for row in plans),
+        "told_short": sum(map(_fell_short, plans)),
+        "told_short_taken": sum(map(_fell_short, taken)),
     }
+
+
+def _met(off: Sequence[float]) -> str:
+    """Whether expected gains were as near the measured ones as was asked for."""
+    near = mean([abs(one) for one in off]) <= GAIN_POINTS and abs(mean(off)) <= BIAS_POINTS
+    return "met" if near else "missed"
+
+
+def _fell_short(row: Fresh) -> bool:
+    """Whether a plan fell shorter of its expected gain than one in ten was to."""
+    return row.told_expected - row.measured_gain > row.told_limit
 
 
 def _again(rows: Sequence[Fresh]) -> dict[str, object]:
