@@ -33,7 +33,7 @@ from gpusim.trace.format import Trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-JSON_VERSION = 1  # of what `as_json` gives
+JSON_VERSION = 2  # of what `as_json` gives
 MIB = 2**20
 MOST_STEPS = 24  # operations in the table of the plan
 MOST_PAIRS = 8
