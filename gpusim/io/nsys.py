@@ -18,7 +18,6 @@ from typing import Any
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import is_file
 from gpusim.io import source
-from gpusim.io.nesting import Span, name_by_nesting
 from gpusim.io.timeline import (
     Activity,
     CopyRun,
@@ -28,6 +27,7 @@ from gpusim.io.timeline import (
     KernelRun,
     Product,
     Range,
+    Span,
     StreamKey,
     Timeline,
     Wait,
@@ -291,7 +291,7 @@ class _Export:
             if thread is not None:
                 title = _CALL_NUMBERS.sub("", one.name)
                 spans.append(Span(one.start_us, one.end_us, str(thread), f"{title}/{len(spans)}"))
-        name_by_nesting(self.found, spans)
+        self.found.label_by_nesting(spans)
 
     def _syncs(self) -> None:
         """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
