@@ -267,6 +267,7 @@ def _told(found: Sequence[Case], rows: Sequence[Fresh]) -> dict[str, object]:
         "bias_points": BIAS_POINTS,
         "told_plans": len(plans),
         "told_short": sum(map(_fell_short, plans)),
+        "told_losses": sum(row.measured_gain < 0.0 for row in taken),
         "told_short_taken": sum(map(_fell_short, taken)),
     }
 

@@ -4,7 +4,7 @@ The best of many predictions is too good on the mean: it is also chosen for what
 curse). So a chosen plan is not given the error of co-runs that nobody chose, but that of chosen plans that were
 measured: `run.py --errors` of experiments/hardware_check and experiments/control_worth writes it. They gained a share
 of what was predicted, and so the expected gain of a plan is this share of its predicted gain. A plan is recommended if
-its expected gain exceeds what one such plan in ten falls short of its own: then nine in ten are a gain.
+its expected gain exceeds what one such plan in ten falls short of its own: then at least nine in ten should gain.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ Kind = Literal["plan", "algorithms", "order"]
 """Kinds of choice: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
 MEASURED = Path(__file__).with_name("chosen.json")
 LONG_US = 30.0  # mean time of an operation alone from which it counts as long [D]
-
-
 ONE_IN_TEN = 1.2816  # standard deviations by which one error in ten exceeds the mean, if they are normal
 
 

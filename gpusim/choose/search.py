@@ -14,9 +14,9 @@ given, each is solved once. A block is searched
   no plan is worse.
 
 The whole is replayed at the end beside the named baselines, and the best of all that was replayed is found: no plan is
-worse than a baseline. What is recommended is the last of these steps that gains more over the step before it than
-chosen plans were found to be wrong (`gpusim.choose.chosen`): the streams of the trace, or one stream; other algorithms
-in them; the plan found. A plan is judged by its mean makespan over the orders in which its streams may start
+worse than a baseline. What is recommended is the last of these steps whose gain over the step before it is sure, as
+chosen plans turned out (`gpusim.choose.chosen`): the streams of the trace, or one stream; other algorithms in them; the
+plan found. A plan is judged by its mean makespan over the orders in which its streams may start
 (`gpusim.choose.judge`). No clock decides anything: the same inputs give the same plan.
 """
 
