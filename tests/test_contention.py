@@ -50,7 +50,6 @@ from gpusim.model.memory import (
     memory_free_share,
     memory_slowdown,
     memory_that_binds,
-    miss_queue,
     read_ahead,
 )
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
@@ -89,7 +88,7 @@ def saturating(draw: st.DrawFn) -> WarpDemand:
 
 
 residents = st.lists(st.tuples(sharings(), st.integers(1, 8)), min_size=1, max_size=4)
-loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2), st.just(0.0), rounded(0, 2), rounded(0, 1))
+loads = st.builds(MemoryLoad, rounded(0, 1.2), rounded(0, 1.2), st.just(0.0), rounded(0, 1))
 
 
 def shaped(launch: KernelLaunch, gpu: GPU) -> KernelModel:
@@ -653,16 +652,12 @@ def test_a_pipe_that_was_not_counted_can_bind() -> None:
     assert pipe.serial_share < 0.2 < unknown.serial_share
 
 
-def test_reads_without_traffic_of_dram_wait_for_none() -> None:
-    """Counters may show waits for reads and lack the bytes that DRAM moved."""
-    assert miss_queue(0.5, 3.0, 0.0, 1.0, 0.2) == (0.0, 0.0)
-
-
-def test_reads_that_took_longer_waited_beyond_what_loads_explain() -> None:
-    """Half of the time waits for reads that take twice as long as idle: a quarter, of which the loads explain 0.05."""
-    waited, misses = miss_queue(0.5, 2.0, 0.5, 0.95, 0.2)
-    assert waited == pytest.approx(0.2 / 0.95)
-    own, plain = MemoryLoad(0.5, 0.0, 0.0, misses), MemoryLoad(0.5, 0.0)
-    longer = memory_slowdown(0.5, 0.0, own) / memory_slowdown(0.5, 0.0, plain)
-    assert longer == pytest.approx(1.0 / (1.0 - waited))
-    assert miss_queue(0.5, 2.0, 0.5, 0.95, 0.9)[0] == pytest.approx(1.0 - 0.9 / 0.95)  # no less than the SM took
+def test_dram_is_as_busy_as_reads_took_longer() -> None:
+    """Reads of streams take 1 + load² times as long. Other reads load DRAM up to 1/0.8 times as much as counted."""
+    seen = loads_beside(0.4, 0.0, 0.0)
+    assert loads_beside(0.4, 0.0, 0.0, longer=1.0 + 0.45**2) == pytest.approx(loads_beside(0.45, 0.0, 0.0))
+    assert loads_beside(0.4, 0.0, 0.0, longer=9.0) == pytest.approx(loads_beside(0.5, 0.0, 0.0))  # at most 0.4/0.8
+    assert loads_beside(0.4, 0.0, 0.0, longer=1.1) == seen  # its counters say more
+    assert loads_beside(0.0, 0.3, 0.0, longer=9.0) == loads_beside(0.0, 0.3, 0.0)  # no traffic of DRAM
+    assert loads_beside(0.9, 0.0, 0.0, longer=9.0) == loads_beside(1.0, 0.0, 0.0)  # no more than all of it
+    assert loads_beside(0.4, 0.0, 0.95, longer=9.0)[2] == pytest.approx(0.95)  # no less is left than the SMs took

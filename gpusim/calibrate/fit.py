@@ -20,6 +20,7 @@ from gpusim.model.contention import (
     BUFFERS,
     DRAM_LATENCY_CYCLES,
     LEAST_IN_FLIGHT_BYTES,
+    MOST_HITS,
     SECTORS_OF_A_MISS,
     WarpDemand,
     competing_warps,
@@ -44,7 +45,6 @@ from gpusim.model.memory import (
     loads_beside,
     lost_share,
     memory_slowdown,
-    miss_queue,
     read_ahead,
 )
 from gpusim.model.occupancy import Footprint, most_resident, waves
@@ -69,6 +69,7 @@ BLOCK_ENDS_CYCLES = 2280.0  # of a block that nothing covers: its start and its 
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
 HELD_BELOW = 0.97  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
 LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
+MOST_REQUEST_BYTES = 512.0  # of a load by a warp: 16 bytes per lane ([V] dram_read4 of experiments/resource_matrix)
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -384,16 +385,13 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
     turns = min(1.0, turns)
     least_free = max(turns, _time_without_queues(kernel, residents, launch.mix, exposed))
-    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix))
+    longer = _reads_longer(launch, gpu)
+    dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), longer)
     dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
-    for_hits = hit_wait_share(launch.mix)
-    hits_exposed = for_hits * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
+    hits_exposed = hit_wait_share(launch.mix) * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
     waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - least_free / free))
-    free *= 1.0 - waited
-    for_misses = exposed * max(0.0, memory_stall_share(launch.mix) - for_hits)
-    missed, misses = miss_queue(for_misses, _reads_longer(launch, gpu), dram, free, least_free)
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
-    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, misses, early), free * (1.0 - missed)
+    return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
 
 
 def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
@@ -426,14 +424,17 @@ def _reads_longer(launch: KernelLaunch, gpu: GPU) -> float:
     """How many times as long as in an idle GPU the reads of a kernel took in its recording, at least; 0: unknown.
 
     By Little's law: bytes under way over bytes per cycle. Each warp at the long scoreboard has at least one request
-    under way, of the mean size [D]: bytes over instructions of the load/store unit, some of which move none.
+    under way, of the mean size [D]: the bytes that L1 was asked for, hits too, over instructions of the load/store
+    unit, some of which move none. The largest size limits it, as the bytes include those of other units (TMA).
     """
     mix = launch.mix
     if mix is None or not (
         mix.lsu_cycles and mix.active_cycles_avg and mix.achieved_warps_per_sm and mix.l1_read_bytes
     ):
         return 0.0
-    request = (mix.l1_read_bytes + (mix.l1_write_bytes or 0.0)) / mix.lsu_cycles
+    beyond_l1 = mix.l1_read_bytes + (mix.l1_write_bytes or 0.0)
+    asked = beyond_l1 / (1.0 - min(MOST_HITS, (mix.l1_hit_percent or 0.0) / 100.0))
+    request = min(MOST_REQUEST_BYTES, asked / mix.lsu_cycles)
     under_way = mix.achieved_warps_per_sm * memory_stall_share(mix) * request
     per_cycle = mix.l1_read_bytes * launch.blocks / gpu.sm_count / mix.active_cycles_avg
     misses = missed_share(mix)

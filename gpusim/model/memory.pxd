@@ -1,7 +1,6 @@
 # C types for memory.py in the compiled core.
 @cython.locals(own_dram=cython.double, own_l2=cython.double, hits=cython.double, d=cython.double, t=cython.double,
-               inner=cython.double, most=cython.double, waited=cython.double, busy=cython.double, early=cython.double,
-               late=cython.double)
+               inner=cython.double, most=cython.double, waited=cython.double, early=cython.double, late=cython.double)
 cpdef double memory_slowdown(double dram, double l2, double[::1] own, double cycle=*, long long at=*) noexcept
 cdef double MISS_LATENCY, CODE_LATENCY, STREAM_QUEUE, MISS_QUEUE, HIT_QUEUE
 cpdef double lost_share(double touched) noexcept

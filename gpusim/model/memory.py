@@ -34,8 +34,6 @@ class MemoryLoad(NamedTuple):
     l2: float  # load of L2
     # how much longer its kernel takes, relative, for each unit of L2's load, waiting for what L2 holds
     hits: float = 0.0
-    # the same of what DRAM serves, for the square of DRAM's load, beyond what saturation of DRAM lengthens
-    misses: float = 0.0
     # share of DRAM's load that it feels before DRAM is full: what it does not hide by reading ahead
     early: float = 1.0
 
@@ -113,14 +111,11 @@ def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float =
     hits = own[at + 2]
     d = dram * (own_dram if own_dram < dram else dram)
     t = l2 * (own_l2 if own_l2 < l2 else l2)
-    early = own[at + 4]
+    early = own[at + 3]
     inner = (cycle * cycle + early * d) * (cycle * cycle + early * d)
     late = (1.0 - early * early * early * early) * d * d * d * d
     most = own_l2 if own_l2 < 1.0 else 1.0
     waited = 1.0 + hits * (l2 if l2 < most else most)
-    busy = own_dram if own_dram < dram else dram
-    busy = busy if busy < 1.0 else 1.0
-    waited *= 1.0 + own[at + 3] * busy * busy
     return waited * math.sqrt(math.sqrt(math.sqrt(inner * inner + late + t * t * t * t)))
 
 
@@ -161,7 +156,7 @@ def l2_busy_at(waited: float) -> float:
 
 
 def loads_beside(
-    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0
+    dram_busy: float, l2_busy: float, least_free: float, full_share: float = 0.0, longer: float = 0.0
 ) -> tuple[float, float, float]:
     """Demand on L2 and DRAM in a recording, from how busy each was.
 
@@ -174,12 +169,15 @@ def loads_beside(
             could, though its counters, which are relative to streams, may say less: it counts as busy enough to keep
             the kernel waiting so long, where it sustains `LEAST_SHARE` of streams or more. Else the SM's own path
             filled the queue [D].
+        longer: how many times as long as in an idle GPU its reads took, at least. DRAM counts as busy enough for that,
+            where it sustains `LEAST_SHARE` of streams or more [D].
 
     Returns:
         Loads of DRAM and L2 when neither lengthens anything, and the share of the time that is left then.
     """
     full = min(l2_busy / LEAST_SHARE, l2_busy_at(full_share))
-    dram, l2 = min(dram_busy, MOST_BUSY), max(min(l2_busy, MOST_BUSY), full)
+    queued = min(dram_busy / LEAST_SHARE, math.sqrt(max(0.0, longer - 1.0) / STREAM_QUEUE))
+    dram, l2 = min(max(dram_busy, queued), MOST_BUSY), max(min(l2_busy, MOST_BUSY), full)
     felt, free = 1.0, memory_free_share(dram, l2)
     if free < least_free:
         low, high = 0.0, 1.0
@@ -236,24 +234,3 @@ def hit_queue(share: float, l2: float, most: float) -> tuple[float, float]:
     busy = min(1.0, l2)
     waited = min(most, share * HIT_QUEUE * busy / (1.0 + HIT_QUEUE * busy))
     return waited, waited / (1.0 - waited) / busy if waited > 0.0 else 0.0
-
-
-def miss_queue(share: float, longer: float, dram: float, free: float, least_free: float) -> tuple[float, float]:
-    """Time that a kernel waited in the recording because DRAM takes longer as it fills, beyond what its loads explain.
-
-    Args:
-        share: of its time that it waited for DRAM.
-        longer: how many times as long as in an idle GPU its reads took, at least.
-        dram: its load of DRAM.
-        free: share of its time that is left when memory is free, by its loads.
-        least_free: the least that can be left.
-
-    Returns:
-        The share of the remaining time that is lost in this way, and `MemoryLoad.misses`.
-    """
-    if dram <= 0.0:
-        return 0.0, 0.0
-    more = share * (1.0 - 1.0 / max(1.0, longer)) - (1.0 - free)
-    waited = min(max(0.0, more) / free, max(0.0, 1.0 - least_free / free))
-    busy = min(1.0, dram)
-    return waited, waited / (1.0 - waited) / (busy * busy) if waited > 0.0 else 0.0
