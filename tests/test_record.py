@@ -15,7 +15,6 @@ from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.lab.record import block_log
 from gpusim.lab.record import microbench as mb
-from gpusim.lab.record import microbench_tables as tabulate
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "h200_microbench"
 
@@ -158,7 +157,7 @@ def test_clusters_are_counted_in_sms():
         {"part": "first", "sms": 16, "cluster_blocks": 4, "sms_used": 16},
         {"part": "rest", "sms": 20, "cluster_blocks": 8, "sms_used": 8},
     ]
-    assert tabulate.memory_table(recording) == []
+    assert mb.memory_table(recording) == []
 
 
 def test_the_clock_of_every_sm_beside_a_load():
@@ -210,7 +209,7 @@ def test_warps_on_schedulers_beside_a_warp_alone():
     assert list(alone.values()) == ["k", 1, 1, 0, 0, 0, 0, 1, 1, 1, 1.0, 1.0, "", "", 1.0]
     assert list(beside.values()) == ["k", 3, 1, 2, 1, 0, 0, 1, 5, 2, 2.0, 2.0, 1.8, "", 2.0]
     assert list(waves.values()) == ["k", 1, 1, 0, 0, 0, 0, 2, 1, 1, 1.0, 1.0, "", "", 1.0]
-    assert tabulate.memory_table(recording) == []
+    assert mb.memory_table(recording) == []
 
 
 def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():
@@ -409,7 +408,7 @@ def test_the_program_and_the_reader_agree_on_their_constants():
 
 
 def test_the_recorded_results_hold_every_table_and_constant():
-    for name in [*tabulate.TABLES, *behaviour.TABLES, "counters", "memory_counters"]:
+    for name in [*mb.TABLES, *behaviour.TABLES, "counters", "memory_counters"]:
         with (RESULTS / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) > 1, name
     result = json.loads((RESULTS / "constants.json").read_text())

@@ -21,9 +21,19 @@ from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.common.tables import number
 from gpusim.io.report import content as contents
-from gpusim.io.report.content import FILE, Content, content_in, content_of, content_text
+from gpusim.io.report.content import (
+    FILE,
+    POLICY,
+    REASONS,
+    Content,
+    Hold,
+    content_in,
+    content_of,
+    content_text,
+    hold,
+    why_no_more,
+)
 from gpusim.io.report.page import page, save_page
-from gpusim.io.report.reasons import POLICY, REASONS, Hold, hold, why_no_more
 from gpusim.model.occupancy import Footprint, occupancy
 from gpusim.results.comparison import Comparison
 from gpusim.results.error_band import HowWrong

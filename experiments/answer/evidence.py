@@ -150,7 +150,7 @@ def fft_stalls(gpu_name: str, file: str, id: str, whole: bool) -> tuple[float, f
     algorithm = next(one for one in (op.selected, *op.alternatives) if one.algorithm == FFT)
     launches = [one for one in algorithm.kernels if whole or FFT_KERNEL in one.name]
     known = profile([kernels.model(launch, id) for launch in launches or algorithm.kernels], gpu)
-    return known.share("issue"), known.memory_stalls
+    return known.used["issue"], known.memory_stalls
 
 
 def fft() -> str:

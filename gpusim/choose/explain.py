@@ -14,7 +14,6 @@ from math import fsum
 from operator import itemgetter
 from typing import Any
 
-from gpusim.choose.lost_code import waited_for_code_us
 from gpusim.choose.moves import split_policy
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
@@ -22,13 +21,16 @@ from gpusim.common.progress import Step, no_step
 from gpusim.common.tables import grouped, picked, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import UNKNOWN
+from gpusim.model.kernel import KernelModel
+from gpusim.model.memory import wait_slowdown
 from gpusim.policies.registry import spec_of
 from gpusim.results.metrics import times_as_long
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES, KernelRun
-from gpusim.session import AnyGPU, AnyTrace, Session, opened
+from gpusim.session import AnyGPU, AnyTrace, CachedCode, Session, opened
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing
+from gpusim.trace.operations import Kernel
 
 JSON_VERSION = 1
 GROUP_COLUMNS = ("name", "launches", "isolated_us", "took_us", "slowdown", "by_us")  # of JSON
@@ -156,7 +158,7 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
     found = []
     keeps_code = way is not None and way.mechanism == "MIG"  # each instance has a part of L2 to itself
     apart = way is not None and spec_of(way.policy).make().shows_sms()
-    waited = [0.0] * len(runs) if keeps_code else waited_for_code_us(trace, session, runs, beside, apart)
+    waited = [0.0] * len(runs) if keeps_code else _waited_for_code_us(trace, session, runs, beside, apart)
     for run, others, code_us in zip(runs, beside, waited, strict=True):
         parts = {NO_ROOM: run.waited_us, LOST_CODE: code_us, run.bound_by: run.sharing_us - code_us}
         by_us = {name: us for name, us in parts.items() if us > 0.0}
@@ -174,6 +176,63 @@ def overlaps(spans_us: Sequence[tuple[float, float]], at: int) -> Iterator[tuple
         common_us = min(end_us, spans_us[i][1]) - max(start_us, spans_us[i][0])
         if i != at and common_us > 0.0:
             yield i, common_us
+
+
+def _waited_for_code_us(
+    trace: Trace, session: Session, runs: Sequence[KernelRun], beside: Sequence[Mapping[int, float]], apart: bool
+) -> list[float]:
+    """Return how much longer each kernel took because its code had to come again, us, at most what sharing added.
+
+    The replay keeps no record of lost code. This function follows the kernels in the order in which they came, as the
+    engine does. It compares the wait of each with and without its lost code, beside the same traffic of others.
+
+    ``runs`` are sorted by their start; ``beside`` tells of each the others that ran while it did, by index, and for how
+    long (us). ``apart``: programs had SMs of their own.
+    """
+    if len(trace.programs) < 2 or any(stream.gpu for stream in trace.streams):
+        return [0.0] * len(runs)
+    kernels, launches = session.kernels(trace), {op.id: op.launches() for op in trace.operations()}
+    models = [kernels.model(launches[run.operation][run.index], run.operation) for run in runs]
+    lost = _lost(trace, session, runs, models, apart)
+    busy_us = [(one.blocks * one.dram_share_us, one.blocks * one.l2_share_us) for one in models]
+
+    def served(by: int, during: int, us: float) -> tuple[float, float]:
+        """Share of one kernel's time in which another keeps DRAM and L2 busy."""
+        scale = us / (_span_us(runs[by]) * _span_us(runs[during]))
+        return busy_us[by][0] * scale, busy_us[by][1] * scale
+
+    found = []
+    for at, (run, model, gone) in enumerate(zip(runs, models, lost, strict=True)):
+        if gone * model.wait.code <= 0.0 or run.sharing_us <= 0.0:
+            found.append(0.0)
+            continue
+        others = [served(by, at, us) for by, us in beside[at].items()]
+        dram, l2 = (min(1.0, sum(one[which] for one in others)) for which in (0, 1))
+        own = min(1.0 - dram, busy_us[at][0] / _span_us(run))
+        kept, again = (wait_slowdown(dram, l2, own, model.wait, share) for share in (0.0, gone))
+        found.append(min(run.sharing_us, _span_us(run) * (1.0 - kept / again)))
+    return found
+
+
+def _span_us(run: KernelRun) -> float:
+    return run.end_us - run.start_us
+
+
+def _lost(
+    trace: Trace, session: Session, runs: Sequence[KernelRun], models: Sequence[KernelModel], apart: bool
+) -> list[float]:
+    """Share of its code that each kernel had lost; calls of libraries have none, as in the engine."""
+    program_of = {stream: at for at, one in enumerate(trace.programs) for stream in one.streams}
+    names: list[set[str]] = [set() for _ in trace.programs]
+    for run in runs:
+        names[program_of[run.stream]].add(run.kernel)
+    calls = {op.id for op in trace.operations() if not isinstance(op, Kernel)}
+    cached = CachedCode(session.gpu, apart, names)
+    lost = [0.0] * len(runs)
+    for at in sorted(range(len(runs)), key=lambda i: runs[i].ready_us + models[i].latency_us):
+        gone = cached.lost_by(models[at], program_of[runs[at].stream])
+        lost[at] = 0.0 if runs[at].operation in calls else gone
+    return lost
 
 
 def _names(runs: Sequence[KernelRun], beside: Mapping[int, float]) -> tuple[str, ...]:

@@ -88,20 +88,20 @@ class Pairs:
 def complementary(a: KernelModel, b: KernelModel, gpu: GPU) -> bool:
     """Whether two kernels complement one another by the rule above."""
     mine, its = profile([a], gpu), profile([b], gpu)
-    most, others = STATIC[_most_held(mine)], STATIC[_most_held(its)]
-    static = mine.share(most) > its.share(most) and its.share(others) > mine.share(others)
+    most, others = _most_held(mine), _most_held(its)
+    static = mine.used[most] > its.used[most] and its.used[others] > mine.used[others]
     busy, idle = (mine, its) if computes(mine) > computes(its) else (its, mine)
     dynamic = computes(busy) > BUSY >= computes(idle) and idle.memory_stalls > busy.memory_stalls
     return static and dynamic and fit_together(gpu, [(a.footprint, 1), (b.footprint, 1)])
 
 
-def _most_held(one: Profile) -> int:
-    return max(range(len(STATIC)), key=lambda n: one.held[n])
+def _most_held(one: Profile) -> str:
+    return max(STATIC, key=lambda name: one.used[name])
 
 
 def computes(one: Profile) -> float:
     """Share of time for which the busier of issue slots and arithmetic pipes is busy: 0 to 1."""
-    return max(one.share(name) for name in ARITHMETIC)
+    return max(one.used[name] for name in ARITHMETIC)
 
 
 def pairs(
@@ -188,7 +188,7 @@ def _side(judge: Judge, id: str, algorithm: str) -> Side:
         id,
         algorithm,
         model.name,
-        (STATIC[most], known.held[most]),
+        (most, known.used[most]),
         computes(known),
         known.memory_stalls,
         judge.bounds.alone_us(id, algorithm),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
@@ -20,39 +20,33 @@ BUSY = 0.5  # of a resource: what is used more is scarce
 class Profile:
     """Resources that isolated kernels use on a GPU; for several a mean over their time."""
 
-    alone_us: float  # time of the kernels one after the other
-    held: tuple[float, ...]  # share of an SM of each of `STATIC` that all resident blocks hold
-    busy: tuple[float, ...]  # of each of `DYNAMIC` the share of the time for which it is busy
+    # share of an SM of each of `STATIC` that all resident blocks hold; of each of `DYNAMIC` the share of the time for
+    # which it is busy
+    used: Mapping[str, float]
     memory_stalls: float  # share of the warps' stalls that wait for memory
-    counted: bool  # whether counters of all kernels were recorded; else `busy` is assumed
-
-    def share(self, name: str) -> float:
-        """The share used of one resource of `STATIC` or `DYNAMIC`."""
-        return (self.held + self.busy)[(*STATIC, *DYNAMIC).index(name)]
 
 
 def profile(models: Sequence[KernelModel], gpu: GPU) -> Profile:
     """The profile of kernels that run one after another: the mean of theirs, weighted by their time alone."""
-    total = fsum(model.solo_us for model in models)
+    total, each = fsum(model.solo_us for model in models), [_used(model, gpu) for model in models]
 
-    def mean(shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
-        return tuple(
-            fsum(model.solo_us * of_one[n] for model, of_one in zip(models, shares, strict=True)) / total
-            for n in range(len(shares[0]))
-        )
+    def mean(shares: Iterable[float]) -> float:
+        return fsum(model.solo_us * share for model, share in zip(models, shares, strict=True)) / total
 
-    limits = [zip(model.need, gpu.limits.capacity, strict=True) for model in models]
-    held = [[one.blocks_per_sm * need / most for need, most in of] for one, of in zip(models, limits, strict=True)]
-    busy = [
-        [
-            *(model.blocks * model.busy_us(name) / model.sm_count / model.solo_us for name in SHARED),
-            model.blocks * model.l2_share_us / model.solo_us,
-            model.blocks * model.dram_share_us / model.solo_us,
-        ]
-        for model in models
-    ]
-    (stalls,) = mean([[model.memory_stall_share] for model in models])
-    return Profile(total, mean(held), mean(busy), stalls, all(model.demand.counted for model in models))
+    used = {name: mean(one[name] for one in each) for name in (*STATIC, *DYNAMIC)}
+    return Profile(used, mean(model.memory_stall_share for model in models))
+
+
+def _used(model: KernelModel, gpu: GPU) -> dict[str, float]:
+    """What one kernel uses of each resource."""
+    limits = zip(STATIC, model.need, gpu.limits.capacity, strict=True)
+    held = {name: model.blocks_per_sm * need / most for name, need, most in limits}
+    pipes = {
+        name: model.blocks * model.busy_us(counter) / model.sm_count / model.solo_us
+        for name, counter in zip(PIPES, SHARED, strict=True)
+    }
+    memory = {"L2": model.l2_share_us, "DRAM": model.dram_share_us}
+    return held | pipes | {name: model.blocks * us / model.solo_us for name, us in memory.items()}
 
 
 def complements(a: Profile, b: Profile) -> list[str]:
@@ -61,10 +55,10 @@ def complements(a: Profile, b: Profile) -> list[str]:
     A resource counts where one takes more than half of it, the other no more than half, and both together no more than
     there is.
     """
-    shares = {name: (a.share(name), b.share(name)) for name in (*STATIC, *DYNAMIC)}
+    shares = {name: (share, b.used[name]) for name, share in a.used.items()}
     return [name for name, both in shares.items() if max(both) > BUSY >= min(both) and sum(both) <= 1.0]
 
 
 def contended(a: Profile, b: Profile) -> list[str]:
     """Resources of the running blocks that two together ask for more than there is of."""
-    return [name for name in DYNAMIC if a.share(name) + b.share(name) > 1.0]
+    return [name for name in DYNAMIC if a.used[name] + b.used[name] > 1.0]

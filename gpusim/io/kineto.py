@@ -9,7 +9,6 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome, source
-from gpusim.io.nesting import Span, name_by_nesting
 from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.timeline import (
     Activity,
@@ -18,6 +17,7 @@ from gpusim.io.timeline import (
     KernelRun,
     Product,
     Range,
+    Span,
     StreamKey,
     Timeline,
     Wait,
@@ -25,7 +25,6 @@ from gpusim.io.timeline import (
     copy_run,
     count,
     finite,
-    three,
     whole,
 )
 
@@ -69,11 +68,9 @@ class _Reader:
         for entry in value if isinstance(value, list) else ():
             if isinstance(entry, dict) and (index := whole(entry.get("id"))) is not None:
                 refuse_amd(self.path, entry)
-                name = str(entry.get("name", ""))
-                sms = whole(entry.get("numSms", entry.get("multiProcessorCount")))
-                parts = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
-                capability = None if None in parts else f"{parts[0]}.{parts[1]}"
-                self.found.products[index] = Product(name, sms, whole(entry.get("totalGlobalMem")), capability)
+                sms = entry.get("numSms", entry.get("multiProcessorCount"))
+                told = sms, *(entry.get(name) for name in ("totalGlobalMem", "computeMajor", "computeMinor"))
+                self.found.products[index] = Product.of(str(entry.get("name", "")), *told)
 
     def event(self, event: Any) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":
@@ -129,13 +126,10 @@ class _Reader:
         self.found.activities.append(Activity(device, key, start, duration, work, order, label))
 
     def _kernel(self, name: str, args: dict[str, Any]) -> KernelRun | None:
-        grid, block = three(args.get("grid")), three(args.get("block"))
-        registers, shared = count(args.get("registers per thread")), count(args.get("shared memory"))
-        if grid is None or block is None or registers is None or shared is None:
-            return None
         if name not in self.names:
             self.names[name] = one_line(name)
-        return KernelRun(self.names[name], grid, block, registers, 0, shared, meets=_meets(args))
+        registers, shared = args.get("registers per thread"), args.get("shared memory")
+        return KernelRun.of(self.names[name], args.get("grid"), args.get("block"), registers, 0, shared, _meets(args))
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = str(event.get("name", ""))
@@ -205,7 +199,7 @@ class _Reader:
             op = self.ops.get(external)
             if op is not None:
                 activities[n] = replace(activities[n], label=f"{op}/{external}")
-        name_by_nesting(self.found, self.spans)
+        self.found.label_by_nesting(self.spans)
         self._give_work()
 
     def _give_work(self) -> None:

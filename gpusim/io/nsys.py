@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import is_file
 from gpusim.io import source
-from gpusim.io.nesting import Span, name_by_nesting
 from gpusim.io.timeline import (
     Activity,
     CopyRun,
@@ -28,6 +27,7 @@ from gpusim.io.timeline import (
     KernelRun,
     Product,
     Range,
+    Span,
     StreamKey,
     Timeline,
     Wait,
@@ -54,7 +54,8 @@ NVPROF_GPUS = "CUPTI_ACTIVITY_KIND_DEVICE"
 NVPROF_STRINGS = "StringTable"
 
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
-_NEEDED = ("start", "end", "deviceId", "streamId", *_GRID)
+_NEEDED = ("start", "end", "deviceId", "streamId")  # of any work on a GPU
+_OF_WORK = (*_NEEDED, "contextId", "greenContextId", "globalPid", "correlationId")
 _DIRECTIONS: dict[int, Direction] = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 10: "p2p"}
 _HOST_TO_HOST = 9
 _MIGRATIONS = (11, 12, 13)  # of unified memory
@@ -114,8 +115,7 @@ def gpu_rows(path: Path) -> list[dict[str, Any]]:
     """Rows about the GPUs of a profile (`GPUS`); empty if it has no such table."""
     with _database(path) as file:
         try:
-            found = file.execute(f'SELECT * FROM "{GPUS}"')
-            return [dict(zip([column[0] for column in found.description], row, strict=True)) for row in found]
+            return [dict(row) for row in file.execute(f'SELECT * FROM "{GPUS}"')]
         except sqlite3.OperationalError:
             return []
 
@@ -127,6 +127,7 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(address, uri=True)) as connection:
                 connection.text_factory = lambda data: data.decode("utf-8", "replace")
+                connection.row_factory = sqlite3.Row
                 yield connection
         except (sqlite3.Error, OverflowError) as error:
             raise InputError(path, "", f"cannot be read ({one_line(str(error))})", _AN_EXPORT) from None
@@ -179,7 +180,7 @@ class _Export:
         problem = "holds no kernels" if KERNELS in self.tables else f"has no table {KERNELS}"
         return InputError(self.path, "", problem, _AN_EXPORT)
 
-    def _rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[Any]:
         """The columns of a table; NULL for those that this version of nsys does not write, nothing of no table."""
         if table not in self.tables:
             return iter(())
@@ -187,7 +188,7 @@ class _Export:
         missing = [column for column in needed if column not in there]
         if missing:
             raise InputError(self.path, table, f"lacks {', '.join(missing)}", _AN_EXPORT)
-        chosen = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
+        chosen = ", ".join(f'"{column}"' if column in there else f'NULL AS "{column}"' for column in columns)
         return self.database.execute(f'SELECT {chosen} FROM "{table}" ORDER BY rowid')
 
     def _count(self, table: str) -> int:
@@ -198,61 +199,56 @@ class _Export:
 
     def _kernels(self) -> None:
         columns = (
-            *_NEEDED, "contextId", "greenContextId", "globalPid", "correlationId", "demangledName", "shortName",
-            "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "graphId", "graphNodeId", "name",
+            *_OF_WORK, *_GRID, "demangledName", "shortName", "name", "registersPerThread", "staticSharedMemory",
+            "dynamicSharedMemory", "graphId", "graphNodeId",
         )  # fmt: skip
         from_graphs = 0
-        for row in self._rows(self.kernels, columns, _NEEDED):
-            start, end, device, stream, *extents = row[:10]
-            context, green, process, order, long, short, registers, static, dynamic, graph, node, name = row[10:]
+        for row in self._rows(self.kernels, columns, (*_NEEDED, *_GRID)):
+            names = [row[column] for column in ("demangledName", "shortName", "name")]
+            given = next(filter(None, names), "unnamed")
+            name = next((self.strings[one] for one in names if self.strings.get(one)), given)
+            gx, gy, gz, bx, by, bz = (_whole(row[column]) for column in _GRID)
+            sizes = ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
+            registers, static, dynamic = (_whole(row[column] or 0) for column in sizes)
+            work = KernelRun(one_line(str(name)), (gx, gy, gz), (bx, by, bz), registers, static, dynamic)
+            graph, node = row["graphId"], row["graphNodeId"]
             from_graphs += bool(graph or node)
-            names = (long, short, name)
-            found = next(
-                (self.strings[one] for one in names if self.strings.get(one)), long or short or name or "unnamed"
-            )
-            work = KernelRun(
-                one_line(str(found)),
-                (_whole(extents[0]), _whole(extents[1]), _whole(extents[2])),
-                (_whole(extents[3]), _whole(extents[4]), _whole(extents[5])),
-                _whole(registers or 0),
-                _whole(static or 0),
-                _whole(dynamic or 0),
-            )
-            label = f"graph{_whole(graph)}" if graph else "graph" if node else ""
-            self._add(device, _key(stream, process, context, green), start, end, work, order, label)
+            self._add(row, work, f"graph{_whole(graph)}" if graph else "graph" if node else "")
         if from_graphs:
             self.found.remarks.append(
                 f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream."
             )
 
     def _copies(self) -> None:
-        common = ("start", "end", "deviceId", "streamId", "contextId", "greenContextId", "globalPid", "correlationId")
         migrations = 0
-        for table, extra in ((COPIES, ("bytes", "copyKind", "srcKind", "dstKind")), (MEMSETS, ("bytes",))):
-            for row in self._rows(table, (*common, *extra), common[:4]):
-                start, end, device, stream, context, green, process, order, size, *kind = row
-                if kind and kind[0] in _MIGRATIONS:
-                    migrations += 1
-                elif not kind or kind[0] != _HOST_TO_HOST:
-                    work = _copy(_whole(size or 0), kind, self.memory)
-                    self._add(device, _key(stream, process, context, green), start, end, work, order, "")
+        for row in self._rows(COPIES, (*_OF_WORK, "bytes", "copyKind", "srcKind", "dstKind"), _NEEDED):
+            if row["copyKind"] in _MIGRATIONS:
+                migrations += 1
+            elif row["copyKind"] != _HOST_TO_HOST:
+                direction = _DIRECTIONS.get(row["copyKind"], "d2d")
+                memory = self.memory.get(row["dstKind" if direction == "d2h" else "srcKind"])
+                self._add(row, CopyRun("memcpy", direction, _whole(row["bytes"] or 0), memory))
+        for row in self._rows(MEMSETS, (*_OF_WORK, "bytes"), _NEEDED):
+            self._add(row, CopyRun("memset", "d2d", _whole(row["bytes"] or 0)))
         if migrations:
             self.found.remarks.append(
                 f"{migrations} migrations of unified memory are left out: "
                 "the time that kernels waited for them is in the kernels' durations."
             )
 
-    def _add(
-        self, device: Any, key: StreamKey, start: Any, end: Any, work: KernelRun | CopyRun, order: Any, label: str
-    ) -> None:
-        duration = (_whole(end) - _whole(start)) / 1000
+    def _add(self, row: sqlite3.Row, work: KernelRun | CopyRun, label: str = "") -> None:
+        """Add what a row of a table with the columns `_OF_WORK` tells."""
+        end, start, order, device = _whole(row["end"]), _whole(row["start"]), row["correlationId"], row["deviceId"]
+        duration = (end - start) / 1000
         if duration < 0:
             self.backwards += 1
             return
+        context, green = _text(row["contextId"]), _text(row["greenContextId"] or "")
+        key = StreamKey(str(row["streamId"]), _text(row["globalPid"]), context, green)
         number = len(self.found.activities) if order is None else _whole(order)
         process = _whole(key.process or 0) >> 24 & 0xFFFFFF  # of a globalPid: in the 24 bits above the thread's
         gpu = self.visible.get((process, _whole(device)), _whole(device))
-        self.found.activities.append(Activity(gpu, key, _whole(start) / 1000, duration, work, number, label))
+        self.found.activities.append(Activity(gpu, key, start / 1000, duration, work, number, label))
 
     def _visible_gpus(self) -> dict[tuple[int, int], int]:
         """Index of a GPU by process and that process's own number for it: CUDA_VISIBLE_DEVICES makes them differ."""
@@ -299,7 +295,7 @@ class _Export:
             if thread is not None:
                 title = _CALL_NUMBERS.sub("", one.name)
                 spans.append(Span(one.start_us, one.end_us, str(thread), f"{title}/{len(spans)}"))
-        name_by_nesting(self.found, spans)
+        self.found.label_by_nesting(spans)
 
     def _syncs(self) -> None:
         """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
@@ -343,19 +339,6 @@ class _Export:
             for process, event, context, stream, order in self._rows(EVENTS, columns)
             if event and order is not None
         }
-
-
-def _copy(size: int, kinds: Sequence[Any], memory: Mapping[int, HostMemory]) -> CopyRun:
-    """A copy by its kind and the kinds of memory from and to which it copies, as CUPTI numbers them; else a memset."""
-    if not kinds:
-        return CopyRun("memset", "d2d", size)
-    kind, source, target = kinds
-    direction = _DIRECTIONS.get(kind, "d2d")
-    return CopyRun("memcpy", direction, size, memory.get(target if direction == "d2h" else source))
-
-
-def _key(stream: Any, process: Any, context: Any, green: Any) -> StreamKey:
-    return StreamKey(str(stream), _text(process), _text(context), _text(green or ""))
 
 
 def _text(value: Any) -> str:

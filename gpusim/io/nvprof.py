@@ -10,7 +10,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome
-from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, copy_run, count, finite, three
+from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, copy_run, count, finite
 
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
@@ -85,13 +85,11 @@ def _in_microseconds(activities: list[Activity]) -> list[Activity]:
 
 
 def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
-    grid = three(_list_or_text(fields.get("grid", fields.get("gridsize"))))
-    block = three(_list_or_text(fields.get("block", fields.get("blocksize"))))
-    registers = count(fields.get("registersperthread", fields.get("registers")))
-    static, dynamic = count(fields.get("staticsharedmemory")), count(fields.get("dynamicsharedmemory"))
-    if grid is None or block is None or registers is None or static is None or dynamic is None:
-        return None
-    return KernelRun(name, grid, block, registers, static, dynamic)
+    grid = _list_or_text(fields.get("grid", fields.get("gridsize")))
+    block = _list_or_text(fields.get("block", fields.get("blocksize")))
+    registers = fields.get("registersperthread", fields.get("registers"))
+    sizes = fields.get("staticsharedmemory"), fields.get("dynamicsharedmemory")
+    return KernelRun.of(name, grid, block, registers, *sizes)
 
 
 def _fields(args: Any) -> dict[str, Any]:

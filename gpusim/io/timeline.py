@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.numbers import finite_number, whole_number
+from gpusim.common.tables import grouped
 from gpusim.trace.kernels import Mix, Work
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
@@ -49,6 +50,17 @@ class KernelRun:
     mix: Mix | None = None
     work: Work | None = None  # of its operator
     meets: str = ""  # of a kernel that exchanges data: communicator, sequence number, peers, as far as recorded
+
+    @staticmethod
+    def of(
+        name: str, grid: object, block: object, registers: object, static: object, dynamic: object, meets: str = ""
+    ) -> KernelRun | None:
+        """A kernel from values as a profile writes them, for `three` and `count`; None where one is unusable."""
+        shape, threads = three(grid), three(block)
+        each, fixed, more = count(registers), count(static), count(dynamic)
+        if shape is None or threads is None or each is None or fixed is None or more is None:
+            return None
+        return KernelRun(name, shape, threads, each, fixed, more, meets=meets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,21 @@ class Product:
     memory_bytes: int | None = None
     compute_capability: str | None = None
 
+    @staticmethod
+    def of(name: str | None, sms: object, memory: object, major: object, minor: object) -> Product:
+        """A GPU from what a profile writes of it: SMs, bytes of memory, and the parts of its compute capability."""
+        parts = whole(major), whole(minor)
+        return Product(name, whole(sms), whole(memory), None if None in parts else f"{parts[0]}.{parts[1]}")
+
+
+class Span(NamedTuple):
+    """An operator on the host."""
+
+    start_us: float
+    end_us: float
+    thread: str  # on which it ran
+    label: str  # its name, and what tells its calls apart
+
 
 @dataclass(slots=True)
 class Timeline:
@@ -146,6 +173,31 @@ class Timeline:
         chosen = [a for a in self.activities if a.device == device]
         chosen.sort(key=lambda activity: (activity.start_us, activity.order))
         return replace(self, activities=chosen)
+
+    def label_by_nesting(self, spans: Iterable[Span]) -> None:
+        """Label the activities that have no label yet, where a host call that launched them is within a span.
+
+        The innermost span that was running on the same thread counts. Spans of a thread are nested in one another.
+        """
+        launches: dict[str, list[tuple[float, int]]] = {}
+        for n, activity in enumerate(self.activities):
+            call = activity.stream.process, activity.order
+            if not activity.label and call in self.threads and call in self.launched_us:
+                launches.setdefault(self.threads[call], []).append((self.launched_us[call], n))
+        by_thread = grouped((span for span in spans if span.thread in launches), lambda span: span.thread)
+        for thread, of in by_thread.items():
+            ordered = sorted(of, key=lambda span: (span.start_us, -span.end_us))
+            begun, open_spans = 0, list[Span]()
+            for at_us, n in sorted(launches[thread]):
+                while begun < len(ordered) and ordered[begun].start_us <= at_us:
+                    while open_spans and open_spans[-1].end_us <= ordered[begun].start_us:
+                        open_spans.pop()
+                    open_spans.append(ordered[begun])
+                    begun += 1
+                while open_spans and open_spans[-1].end_us < at_us:
+                    open_spans.pop()
+                if open_spans:
+                    self.activities[n] = replace(self.activities[n], label=open_spans[-1].label)
 
 
 def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:

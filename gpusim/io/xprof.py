@@ -24,7 +24,6 @@ from gpusim.io.timeline import (
     copy_run,
     count,
     finite,
-    three,
     whole,
 )
 
@@ -101,11 +100,10 @@ def _work(path: Path, event: _Event) -> KernelRun | CopyRun | None:
         ends = f"{values.get('kind_src', '')} {values.get('kind_dst', '')}"
         name = event.name.replace("2", "to")  # MemcpyH2D
         return copy_run(name, bool(details["memset"]), count(values.get("size")) or 0, ends)
-    grid, block, registers = three(values.get("grid")), three(values.get("block")), count(values.get("regs"))
-    if grid is None or block is None or registers is None:
-        return None
-    static, dynamic = count(values.get("static_shared")) or 0, count(values.get("dynamic_shared", values.get("shm")))
-    return KernelRun(one_line(event.name), grid, block, registers, static, dynamic or 0)
+    grid, block, registers = (values.get(key) for key in ("grid", "block", "regs"))
+    sizes = values.get("static_shared"), values.get("dynamic_shared", values.get("shm"))
+    static, dynamic = (count(size) or 0 for size in sizes)
+    return KernelRun.of(one_line(event.name), grid, block, registers, static, dynamic)
 
 
 def _label(event: _Event, order: int) -> str:
@@ -197,10 +195,8 @@ def _plane(path: Path, plane: Any, found: Timeline) -> Iterator[_Event]:
     if gpu is not None and plane.lines:
         if "amd" in str(told.get("device_vendor", "")).lower():
             raise source.of_amd(path)
-        major, minor = whole(told.get("compute_cap_major")), whole(told.get("compute_cap_minor"))
-        capability = None if major is None or minor is None else f"{major}.{minor}"
-        sms = whole(told.get("core_count")) or None
-        found.products[int(gpu[1])] = Product(None, sms, whole(told.get("memory_size")), capability)
+        names = ("memory_size", "compute_cap_major", "compute_cap_minor")
+        found.products[int(gpu[1])] = Product.of(None, whole(told.get("core_count")) or None, *map(told.get, names))
     for line in plane.lines:
         for event in line.events:
             start_us = line.timestamp_ns / 1e3 + event.offset_ps / 1e6

@@ -17,7 +17,8 @@ from gpusim.common.files import read_bytes
 from gpusim.common.strict import Strict
 from gpusim.common.tables import short_name
 from gpusim.hardware.gpu import GPU
-from gpusim.io.report.reasons import Hold, Residents, hold, why_no_more
+from gpusim.model.launchable import launch_footprint, launch_occupancy
+from gpusim.model.occupancy import Footprint, exceeded
 from gpusim.results.comparison import Comparison, Entry
 from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, without_kernels
@@ -26,11 +27,18 @@ from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.results.style import in_words
 from gpusim.results.verdict import verdict
 from gpusim.trace.format import Trace
+from gpusim.trace.kernels import KernelLaunch
 
 FILE = "report.json"  # in the folder that `gpusim replay --out` writes
 MOST_RUNS = 10_000  # kernels, copies and host work of a replay that a page shows
 MOST_HELD = 1_000  # kernels of a replay up to which what each SM held is shown
 LARGEST_BYTES = 2**28  # of a file of `FILE`'s kind
+FULL = ("registers", "shared memory", "threads", "block slots")
+POLICY = "the policy, or the carve-out that the SM is set to"
+REASONS = (*FULL, POLICY)
+LIMITERS = {"registers": 0, "shared_memory": 1, "warps": 2, "blocks": 3}  # as `Occupancy` calls them
+
+Residents = tuple[tuple[int, int], ...]  # row of a kernel and its blocks
 
 Text = Annotated[str, AfterValidator(one_line)]  # nothing that hides or turns round what follows
 Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]  # us
@@ -86,7 +94,7 @@ class StreamTimes(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """Blocks of a run (by its place) on an SM, and why it takes no more: a place in `reasons.REASONS`."""
+    """Blocks of a run (by its place) on an SM, and why it takes no more: a place in `REASONS`."""
 
     run: Count
     blocks: Count
@@ -291,3 +299,38 @@ def _require_places(content: Content, path: Path) -> None:
             raise InputError(path, f"policies[{i}]", "is not whole", "as it was written")
     if not content.policies:
         raise InputError(path, "policies", "is empty", "as it was written")
+
+
+# ---- why an SM takes no more blocks of a kernel
+
+
+class Hold(NamedTuple):
+    """Resources of one resident block of a kernel, and the limit of resident blocks."""
+
+    footprint: Footprint  # what one block holds
+    blocks_per_sm: int  # most resident blocks of this kernel alone
+    limiter: int  # which of `FULL` that is for
+
+
+def hold(launch: KernelLaunch, gpu: GPU) -> Hold:
+    """Resources that a resident block of a launch holds on a GPU."""
+    fit = launch_occupancy(launch, gpu)
+    return Hold(launch_footprint(launch, gpu), fit.blocks_per_sm, LIMITERS[fit.limiter])
+
+
+def why_no_more(mix: Residents, holds: Sequence[Hold], gpu: GPU) -> tuple[int, ...]:
+    """For each kernel that an SM holds why it takes no further block of it, if there is one: a place in `REASONS`.
+
+    The carve-out of an SM depends on the first kernel that came to it while it was idle. That is not looked up here:
+    shared memory counts as full where the largest carve-out would be.
+    """
+    return tuple(_reason([(holds[other], count) for other, count in mix], at, gpu) for at in range(len(mix)))
+
+
+def _reason(residents: Sequence[tuple[Hold, int]], at: int, gpu: GPU) -> int:
+    of, blocks = residents[at]
+    one_more = [(hold.footprint, count + (n == at)) for n, (hold, count) in enumerate(residents)]
+    exceeds = exceeded(gpu, one_more)
+    if exceeds is not None:
+        return LIMITERS[exceeds]
+    return of.limiter if blocks >= of.blocks_per_sm else REASONS.index(POLICY)
