@@ -3,41 +3,63 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import fsum, sqrt
 from typing import Any
 
 from gpusim.choose.chosen import MEASURED, ChosenError, Kind, known_errors, length_of
 from gpusim.common.files import write_text
+from gpusim.common.tables import grouped
 
 REGRET_PERCENT = 1.5  # asked for, of what `gpusim select` recommends
 
 
-def errors_of(points: Iterable[tuple[float, float, float]]) -> dict[str, dict[str, Any]]:
-    """The error of chosen plans by length of their operations, for `chosen.json`.
+@dataclass(frozen=True)
+class Point:
+    """A chosen plan that was measured.
 
-    Args:
-        points: of each plan the mean time of an operation alone (us), and its predicted and its measured gain over
-            plain streams (percent).
+    Attributes:
+        workload: what it is a plan for.
+        operation_us: mean time of an operation of the workload alone, us.
+        predicted, measured: gain over plain streams, percent.
     """
-    found: dict[str, list[float]] = {}
-    for us, predicted, measured in points:
-        found.setdefault(length_of(us), []).append(predicted - measured)
+
+    workload: str
+    operation_us: float
+    predicted: float
+    measured: float
+
+
+Evidence = Mapping[Kind, Sequence[Point]]
+"""Chosen plans that were measured, by kind of choice."""
+
+
+def error_without(workload: str, operation_us: float, points: Iterable[Point]) -> ChosenError | None:
+    """The error of chosen plans for other workloads whose operations are as long; None: there are none."""
+    length = length_of(operation_us)
+    others = [one for one in points if one.workload != workload and length_of(one.operation_us) == length]
+    gains = [(one.predicted, one.measured) for one in others if one.predicted > 0.0]
+    return error_of(gains) if gains else None
+
+
+def error_of(gains: Sequence[tuple[float, float]]) -> ChosenError:
+    """The error of chosen plans, of the predicted and the measured gain of each over plain streams (percent)."""
+    share = max(0.0, fsum(p * m for p, m in gains) / fsum(p * p for p, _ in gains))
+    squares = fsum((m - share * p) ** 2 for p, m in gains)
+    return ChosenError(len(gains), round(share, 3), round(sqrt(squares / max(1, len(gains) - 1)), 2))
+
+
+def errors_of(points: Iterable[Point]) -> dict[str, dict[str, Any]]:
+    """The error of chosen plans by length of their operations, for `chosen.json`."""
+    found = grouped((point for point in points if point.predicted > 0.0), lambda point: length_of(point.operation_us))
     return {
-        length: asdict(
-            ChosenError(
-                len(errors),
-                round(fsum(errors) / len(errors), 2),
-                round(sqrt(fsum(error * error for error in errors) / len(errors)), 2),
-                round(max(errors), 2),
-            )
-        )
-        for length, errors in sorted(found.items())
+        length: asdict(error_of([(one.predicted, one.measured) for one in mine]))
+        for length, mine in sorted(found.items())
     }
 
 
-def write_errors(gpu: str, found: Mapping[Kind, Iterable[tuple[float, float, float]]]) -> None:
-    """Write what was measured of chosen plans on a GPU to `MEASURED`: by kind, the points that `errors_of` takes."""
+def write_errors(gpu: str, found: Evidence) -> None:
+    """Write what was measured of chosen plans on a GPU to `MEASURED`, by kind of choice."""
     known = known_errors() | {gpu: {kind: errors_of(points) for kind, points in found.items()}}
     write_text(MEASURED, json.dumps(known, indent=2) + "\n")

@@ -9,10 +9,10 @@ import pytest
 from test_choose import A_OR_B, choosing, replayed
 from tiny import kernel, stream, tiny, trace
 
-from experiments.chosen_errors import errors_of
+from experiments.chosen_errors import Point, error_without, errors_of
 from gpusim.choose import search
 from gpusim.choose.bound import Bounds
-from gpusim.choose.chosen import ChosenError, chosen_error
+from gpusim.choose.chosen import ONE_IN_TEN, ChosenError, chosen_error, steps_taken
 from gpusim.choose.judge import MOST_ORDERS, ORDERS, Judge, gain_percent, started
 from gpusim.choose.plan import Plan, as_steps, launch_order
 from gpusim.choose.report import as_json, print_selection
@@ -69,17 +69,23 @@ def test_a_gain_below_the_error_of_choices_is_a_tie(
     free = select(made, GPU)
     assert free.error is None and not free.tie and free.best == free.found
     assert free.plain is not None and free.gain == pytest.approx(100.0 * (19.0 / 12.0 - 1.0))
-    for most, tie, bias, words in ((50.0, False, 1.0, "1.0 points less"), (60.0, True, -1.0, "1.0 points more")):
-        error = ChosenError(plans=3, bias=bias, size=2.0, most=most)
+    assert free.expected_gain == pytest.approx(free.gain)
+    for limit, tie in ((29.0, False), (30.0, True)):
+        error = error_with(0.5, limit)
         monkeypatch.setattr(search, "chosen_error", lambda gpu, us, kind, error=error: error)
         chosen = select(made, GPU)
         assert chosen.tie == tie
         assert chosen.best == (chosen.plain if tie else chosen.found)
-        assert as_json(chosen)["verdict"] == ("tie" if tie else "gain")
+        assert chosen.expected_gain == pytest.approx(0.0 if tie else 0.5 * chosen.gain)
+        told = as_json(chosen)
+        assert told["verdict"] == ("tie" if tie else "gain")
+        assert told["gain_over_plain_percent"] == chosen.expected_gain
+        assert told["predicted_gain_of_found_percent"] == chosen.gain
         print_selection(chosen)
-        said = capsys.readouterr().out
-        assert f"{'tie' if tie else 'gain'}: the best plan found is predicted to gain +58.3 % over plain" in said
-        assert f"gained {words} than predicted on the mean, at most {most:.1f} less" in said
+        said = " ".join(capsys.readouterr().out.split())
+        assert "predicted to gain +58.3 % over plain streams" in said
+        assert ("gain: this plan is expected to gain +29.2 %" in said) != tie
+        assert f"gained 0.50 times what was predicted, and one in ten {limit:.1f} points less than that" in said
         assert ("the recommendation is plain streams" in said) == tie
     for asked, words in (
         ({"objective": "memory"}, "the plan of least memory"),
@@ -100,7 +106,7 @@ def test_a_plan_must_gain_more_over_the_algorithms_in_the_same_streams_than_choi
         stream("z", kernel("e", 4, 6.0), kernel("f", 1, 20.0)),
     )
     for most, name in ((15.0, "found"), (16.0, "simpler")):
-        errors = {"algorithms": ChosenError(3, 0.0, 0.0, 24.0), "plan": ChosenError(3, 0.0, 0.0, most)}
+        errors = {"algorithms": error_with(1.0, 24.0), "plan": error_with(1.0, most)}
         monkeypatch.setattr(search, "chosen_error", lambda gpu, us, kind, errors=errors: errors[kind])
         chosen = select(made, GPU, sharing="streams")
         assert chosen.plain is not None and chosen.simpler is not None
@@ -110,15 +116,38 @@ def test_a_plan_must_gain_more_over_the_algorithms_in_the_same_streams_than_choi
         print_selection(chosen)
         said = " ".join(capsys.readouterr().out.split())
         assert ", +15.6 % over other algorithms in the same streams" in said
-        assert ("plain streams with other algorithms, +25.0 %" in said) == chosen.tie
-    errors["algorithms"] = ChosenError(3, 0.0, 0.0, 26.0)
+        assert ("plain streams with other algorithms, expected to gain +25.0 %" in said) == chosen.tie
+    errors["algorithms"] = error_with(1.0, 26.0)
     assert select(made, GPU, sharing="streams").simpler == chosen.plain
 
 
-def test_the_error_of_chosen_plans_is_of_what_they_gained_less() -> None:
-    found = errors_of([(10.0, 8.0, 5.0), (20.0, 4.0, 5.0), (50.0, 3.0, 3.0)])
-    assert found["short"] == {"plans": 2, "bias": 1.0, "size": pytest.approx(sqrt(5.0), abs=0.01), "most": 3.0}
-    assert found["long"] == {"plans": 1, "bias": 0.0, "size": 0.0, "most": 0.0}
+def test_the_error_of_chosen_plans_is_the_share_that_they_gained() -> None:
+    """4 and 6 of 10 and 10 are a share of 0.5, 1 off each; a plan without a predicted gain was not chosen."""
+    found = errors_of([Point("a", 10.0, 10.0, 4.0), Point("b", 20.0, 10.0, 6.0), Point("c", 50.0, 3.0, -3.0),
+                       Point("d", 20.0, 0.0, 9.0)])  # fmt: skip
+    assert found["short"] == {"plans": 2, "share": 0.5, "size": pytest.approx(sqrt(2.0), abs=0.01)}
+    assert found["long"] == {"plans": 1, "share": 0.0, "size": 3.0}
+    left = error_without(
+        "a", 10.0, [Point("a", 10.0, 10.0, 4.0), Point("b", 20.0, 10.0, 6.0), Point("c", 50.0, 3.0, 3.0)]
+    )
+    assert left == ChosenError(1, 0.6, 0.0) and error_without("c", 50.0, [Point("c", 50.0, 3.0, 3.0)]) is None
+
+
+def test_a_step_is_taken_from_the_last_step_that_was() -> None:
+    """20 % over 12 % are 7.1 %: of this half is 3.6 %, and must exceed what one choice in ten falls short of."""
+    sure, unsure = error_with(0.5, 3.0), error_with(0.5, 4.0)
+    assert steps_taken([(12.0, sure), (20.0, sure)]) == [0, 1, 2]
+    assert steps_taken([(12.0, sure), (20.0, unsure)]) == [0, 1]
+    assert steps_taken([(7.0, unsure), (20.0, unsure)]) == [0, 2]
+    assert steps_taken([(0.0, sure), (0.0, None)]) == [0, 2]
+
+
+def error_with(share: float, limit: float) -> ChosenError:
+    """The error of choices that gained a share, of which one in ten fell short by a limit."""
+    return ChosenError(3, share, limit / ONE_IN_TEN)
+
+
+def test_errors_of_choices_are_known_for_two_gpus() -> None:
     assert chosen_error("h200", 20.0) != chosen_error("h200", 40.0)
     assert chosen_error("no such GPU", 20.0) is None
     assert chosen_error("h200", 20.0, "algorithms") == chosen_error("h200", 20.0, "plan")

@@ -15,6 +15,7 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.io.ncu import cluster_of
 from gpusim.model.context import in_context
 from gpusim.trace.kernels import Mix
+from gpusim.trace.operations import Copy
 
 GPU = tiny(4)
 
@@ -102,6 +103,15 @@ def test_a_profile_counts_no_gaps_between_kernels() -> None:
     one = trace(stream("a", kernel("x", 4, 11.0)))
     assert in_context(one, gpu) is one
     assert in_context(two, GPU) is two
+
+
+def test_a_profile_counts_only_the_time_in_which_bytes_move() -> None:
+    gpu = replace(GPU, model=GPU.model.model_copy(update={"copy_gap_us": 6.0}))
+    ways = {"in": "h2d", "out": "d2h", "across": "d2d"}
+    timed = [Copy(id=name, direction=way, bytes=4, duration_us=1.0) for name, way in ways.items()]
+    untimed = Copy(id="untimed", direction="h2d", bytes=4)
+    found = in_context(trace(stream("a", *timed, untimed, kernel("x", 4, 11.0))), gpu).streams[0].operations
+    assert [op.duration_us for op in found if isinstance(op, Copy)] == [7.0, 7.0, 1.0, None]
 
 
 def test_clusters_that_were_counted() -> None:

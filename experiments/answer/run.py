@@ -64,8 +64,9 @@ def gains() -> str:
 
 def short() -> str:
     """The answer in a few lines."""
-    (control, _), (plans,) = CONTROL.read(), PLANS.read()
-    numbers, recommended = control_report.page(control), plans_report.choice_means(plans_report.recommended(plans))
+    (plans,) = PLANS.read()
+    numbers = CONTROL.page(*CONTROL.read())
+    recommended = plans_report.choice_means(plans_report.recommended(plans))
     streams = {batch: streams_gain(plans, batch) for batch in (128, 16)}
     modules = sum(map(len, streams.values()))
     large = [row.module for row in plans if row.plan == plans_report.STREAMS and not row.module.endswith("_b16")]
@@ -86,11 +87,15 @@ def short() -> str:
         "**A plan's predicted gain is too good.** Of the plans that were measured on an H200, those predicted best "
         f"gain {recommended['chosen_measured']:+.1f} % over plain streams, and "
         f"{recommended['chosen_predicted']:+.1f} % were predicted. So `gpusim select` recommends a plan only if its "
-        "predicted gain exceeds the error of such plans. It recommends a plan for "
+        "expected gain, a share of the predicted one, exceeds the error of such plans. It recommends a plan for "
         f"{recommended['recommended']} of {modules} modules, and plain streams for the others, which count as a gain "
         f"of 0. The recommendations gain {recommended['recommended_measured']:+.1f} % on the mean and "
         f"{recommended['recommended_worst']:+.1f} % at worst. They take {recommended['recommended_regret']:.1f} % "
-        "longer than the best plan measured.",
+        "longer than the best plan measured. On an H100 its answers for "
+        f"{numbers['second_workloads']} workloads were written down before their plans were measured. The "
+        f"recommendations gain {numbers['second_mean']:+.1f} % on the mean and {numbers['second_worst']:+.1f} % at "
+        f"worst. The plans found, taken always, gain {numbers['second_always_mean']:+.1f} % and "
+        f"{numbers['second_always_worst']:+.1f} % at worst.",
         "**Algorithms that complement one another do not pay.** "
         f"{better} of {evidence.cases('h200')['any algorithms']} such pairs on an H200 are predicted to beat the "
         "fastest algorithms in two streams. The paper says that PRECOMP_GEMM is the fastest for both convolutions of "

@@ -17,6 +17,7 @@ from math import fsum
 from pathlib import Path
 
 import gpusim
+from experiments.make_traces import Recorded, convolution, read_dataset
 from experiments.plans import call_in
 from experiments.study import TRACES
 from gpusim.choose.bound import Bounds
@@ -30,7 +31,7 @@ from gpusim.lab.record.calls import Call
 from gpusim.lab.record.shapes import subject
 from gpusim.session import Session
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution, Stream
+from gpusim.trace.operations import Convolution, Operation, Stream
 from gpusim.training.networks.steps import CONVOLUTION
 
 HERE = Path(__file__).resolve().parent
@@ -53,6 +54,8 @@ PAIRS = (  # of modules, each a program in one stream
     ("inception_3b_b16", "inception_4c_b16"),
     ("inception_4a_b16", "inception_4e_b16"),
 )
+MICRO_BATCHES = ("8", "32", "64")  # images, at which inception 3a and 4a are modules of their own
+NETWORKS_DATA = HERE.parent / "h200_validation" / "data" / "networks"
 WORKLOADS = (*MODULES, *("+".join(pair) for pair in PAIRS), *NETWORKS)
 NOTHING, SERIAL = "nothing:streams", "nothing:serial"
 TOGETHER, ORDERED, HOST = "all", "ordered", "host"  # how streams are released: see outcomes.cuh
@@ -96,11 +99,55 @@ class Trial:
 @cache
 def trace_of(workload: str) -> Trace:
     """The trace of a workload; two modules are two programs, each in one stream."""
-    first, *others = (gpusim.load_trace(TRACES / f"{name}.json.gz") for name in workload.split("+"))
+    first, *others = (_module(name) for name in workload.split("+"))
     if not others:
         return first
     streams = tuple(Stream(name=f"program{n}", operations=_in_a_row(one)) for n, one in enumerate((first, *others)))
     return first.model_copy(update={"name": workload, "streams": streams})
+
+
+@cache
+def _module(name: str) -> Trace:
+    """A module: a shipped trace, micro-batches of a shipped trace as a batch of their own, or a fire module."""
+    title, _, batch = name.rpartition("_b")
+    if name.startswith("squeezenet_"):
+        return _fire(name)
+    if batch in MICRO_BATCHES:
+        return _micro_batch(title, int(batch))
+    return gpusim.load_trace(TRACES / f"{name}.json.gz")
+
+
+def _micro_batch(title: str, batch: int) -> Trace:
+    """A module whose whole batch is one micro-batch, by its fastest algorithms; the others are alternatives."""
+    whole = gpusim.load_trace(TRACES / f"{title.replace('inception', 'micro_batches')}.json.gz")
+
+    def part(op: Operation) -> Operation:
+        assert isinstance(op, Convolution) and op.shape is not None
+        (size,) = (one for one in op.micro_batches if one.batch == batch)
+        first, *others = sorted(size.algorithms, key=lambda one: fsum(kernel.duration_us for kernel in one.kernels))
+        parts = {"selected": first, "alternatives": tuple(others), "micro_batches": ()}
+        return op.model_copy(update={**parts, "shape": op.shape.model_copy(update={"batch": batch})})
+
+    streams = (one.model_copy(update={"operations": tuple(map(part, one.operations))}) for one in whole.streams)
+    return whole.model_copy(update={"name": f"{title}_b{batch}", "streams": tuple(streams)})
+
+
+def _fire(name: str) -> Trace:
+    """A fire module of SqueezeNet: its squeeze, and then two convolutions in a stream each."""
+    layers = {layer: f"{name.replace('_', '/')}.{layer}" for layer in ("squeeze", "expand1x1", "expand3x3")}
+    made = {layer: convolution(_networks(), path) for layer, path in layers.items()}
+    beside = made["expand3x3"].model_copy(update={"depends_on": (made["squeeze"].id,)})
+    streams = (
+        Stream(name="expand1x1", operations=(made["squeeze"], made["expand1x1"])),
+        Stream(name="expand3x3", operations=(beside,)),
+    )
+    return Trace(version=1, name=name, device="h200", notes="", streams=streams)
+
+
+@cache
+def _networks() -> Recorded:
+    """What was recorded of other networks."""
+    return read_dataset(NETWORKS_DATA)
 
 
 def _in_a_row(trace: Trace) -> tuple[Convolution, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb, fsum
 from pathlib import Path
@@ -10,8 +10,9 @@ from random import Random
 
 from matplotlib.axes import Axes
 
-from experiments.chosen_errors import REGRET_PERCENT
+from experiments.chosen_errors import REGRET_PERCENT, Evidence, Point, error_without
 from experiments.markdown import table
+from gpusim.choose.chosen import ChosenError, expected_gain, steps_taken
 from gpusim.common.tables import grouped
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 
@@ -48,6 +49,7 @@ class Row:
         measured_us: mean over turns of CUDA's streams; 0: not measured.
         least_us, most_us: the shortest and the longest turn.
         predicted_gain, measured_gain: over plain streams, percent.
+        operation_us: mean time of an operation of the workload alone.
     """
 
     workload: str
@@ -60,6 +62,12 @@ class Row:
     most_us: float
     predicted_gain: float
     measured_gain: float
+    operation_us: float
+
+    @property
+    def point(self) -> Point:
+        """The plan among those that tell the error of choices."""
+        return Point(self.workload, self.operation_us, self.predicted_gain, self.measured_gain)
 
     @property
     def kind(self) -> str:
@@ -264,40 +272,35 @@ def network_table(rows: Sequence[Row]) -> str:
 
 @dataclass(frozen=True)
 class Recommended:
-    """What `gpusim select` recommends for a module, by the error of its choices for other modules of the batch.
+    """What `gpusim select` recommends for a module, by the error of its choices for other workloads.
 
     Attributes:
         workload: the module.
         plan: the plan predicted best of those that the command can print; None: plain streams are.
-        threshold: most that such plans of other modules fell short of their prediction, points.
+        error: of such plans.
         inside: the best algorithms in the same streams; None where none are predicted to gain.
-        inside_threshold: most that those of another workload fell short, points.
+        inside_error: of such algorithms.
         best: largest measured gain of any plan of the module that the command can print, percent.
         best_of_all: the same of any plan, with priorities and start orders, percent.
     """
 
     workload: str
     plan: Row | None
-    threshold: float
+    error: ChosenError | None
     inside: Row | None
-    inside_threshold: float
+    inside_error: ChosenError | None
     best: float
     best_of_all: float
 
     @property
     def taken(self) -> Row | None:
-        """What is recommended over plain streams: algorithms, or the plan; None: neither.
-
-        Each must gain more over what is recommended without it than other choices of its kind fell short.
-        """
-        taken = None
-        steps = [(self.inside, self.inside_threshold)]
+        """What is recommended over plain streams: algorithms, or the plan; None: neither."""
+        steps = [(self.inside, self.inside_error)]
         if self.plan is not self.inside:
-            steps.append((self.plan, self.threshold))
-        for row, threshold in steps:
-            if row is not None and longer(row.predicted_gain, gains_of(taken)[0]) > threshold:
-                taken = row
-        return taken
+            steps.append((self.plan, self.error))
+        able = [(row, error) for row, error in steps if row is not None]
+        taken = steps_taken((row.predicted_gain, error) for row, error in able)
+        return (None, *(row for row, _ in able))[taken[-1]]
 
     @property
     def words(self) -> str:
@@ -305,6 +308,12 @@ class Recommended:
         if self.taken is None:
             return "plain streams (tie)"
         return "algorithms only" if self.taken is self.inside else "the plan"
+
+    @property
+    def expected(self) -> float:
+        """Expected gain of what is recommended, percent."""
+        error = self.inside_error if self.taken is self.inside else self.error
+        return expected_gain(self.gains[0], error)
 
     @property
     def gains(self) -> tuple[float, float]:
@@ -322,32 +331,19 @@ class Recommended:
         return longer(self.best_of_all, self.gains[1])
 
 
-def recommended(rows: Sequence[Row]) -> list[Recommended]:
-    """What is recommended for each module."""
+def recommended(rows: Sequence[Row], evidence: Evidence) -> list[Recommended]:
+    """What is recommended for each module, by the evidence from other workloads."""
     found, algorithms = chosen(rows, "all"), chosen(rows, "algorithms")
     made = []
     for choice in choices(rows, "all"):
         name = choice.workload
-        most = max(one.measured_gain for one in rows if one.workload == name and one.level in MEASURED_LEVELS)
-        made.append(
-            Recommended(
-                name,
-                found.get(name),
-                _shortest(name, found),
-                algorithms.get(name),
-                _shortest(name, algorithms),
-                choice.best,
-                max(choice.best, most),
-            )
-        )
+        mine = [one for one in rows if one.workload == name]
+        most = max(one.measured_gain for one in mine if one.level in MEASURED_LEVELS)
+        errors = {kind: error_without(name, mine[0].operation_us, points) for kind, points in evidence.items()}
+        plan, inside = found.get(name), algorithms.get(name)
+        steps = plan, errors["plan"], inside, errors["algorithms"]
+        made.append(Recommended(name, *steps, choice.best, max(choice.best, most)))
     return made
-
-
-def _shortest(workload: str, found: Mapping[str, Row]) -> float:
-    """The most by which plans for other workloads of small, or of large, operations fell short, points."""
-    small = workload.endswith("_b16")
-    others = [one for name, one in found.items() if name.endswith("_b16") == small and name != workload]
-    return max([0.0, *(one.predicted_gain - one.measured_gain for one in others)])
 
 
 def select_table(found: Sequence[Recommended]) -> str:
@@ -356,8 +352,8 @@ def select_table(found: Sequence[Recommended]) -> str:
         [
             one.workload,
             *(f"{gain:+.1f} %" for gain in gains_of(one.plan)),
-            f"{one.threshold:.1f} points",
             one.words,
+            f"{one.expected:+.1f} %",
             f"{one.gains[1]:+.1f} %",
             f"{one.best:+.1f} %",
             f"{one.regret:.1f} %",
@@ -366,16 +362,16 @@ def select_table(found: Sequence[Recommended]) -> str:
         ]
         for one in found
     ]
-    titles = ["module", "plan: predicted", "measured", "most that others fell short", "recommended", "measured"]
+    titles = ["module", "plan: predicted", "measured", "recommended", "expected", "measured"]
     return table([*titles, "best that it can print", "regret", "best of all", "regret"], cells)
 
 
-def page(rows: Sequence[Row]) -> dict[str, object]:
+def page(rows: Sequence[Row], evidence: Evidence) -> dict[str, object]:
     """What the page says."""
-    found = recommended(rows)
+    found = recommended(rows, evidence)
     plans = [gains_of(one.plan) for one in found]
     errors = [predicted - measured for predicted, measured in plans]
-    taken = [one.gains[0] - one.gains[1] for one in found]
+    taken = [one.expected - one.gains[1] for one in found]
     return {
         "workloads": len({row.workload for row in rows}),
         "plans": sum(row.measured_us > 0.0 for row in rows),

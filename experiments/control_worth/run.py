@@ -7,7 +7,7 @@ What `gpusim select` recommends was measured again, later (`fresh.py`). It print
 result.csv, fresh.csv and gains.png beside itself (or to DIR).
 
     python experiments/control_worth/run.py --measure   # run the plans on this machine's GPU (an H100)
-    python experiments/control_worth/run.py --fresh     # run those of the fresh test
+    python experiments/control_worth/run.py --fresh     # run those of the fresh tests
     python experiments/control_worth/run.py --errors    # the error of chosen plans that `gpusim select` prints
 """
 
@@ -20,7 +20,8 @@ from math import fsum
 from pathlib import Path
 
 from experiments import chosen_errors
-from experiments.control_worth import fresh, fresh_report, report
+from experiments.chosen_errors import Evidence, Point
+from experiments.control_worth import expected, fresh, fresh_report, report
 from experiments.control_worth.fresh_report import Fresh
 from experiments.control_worth.plans import (
     HERE,
@@ -83,6 +84,7 @@ def _row(trial: Trial, us: float, times: Sequence[float], plain_us: float, plain
         max(times, default=0.0),
         report.gain(plain_us, us),
         report.gain(report.mean(plain), measured) if times else 0.0,
+        mean_alone_us(*known(trial.workload, session_on(GPU))),
     )
 
 
@@ -96,16 +98,17 @@ def run_plans() -> None:
 
 def write_errors() -> None:
     """Write the error of chosen plans on this GPU for `gpusim select`, from the rows beside the script."""
-    rows, _ = STUDY.read()
-    levels: dict[Kind, str] = {"plan": "all", "algorithms": "algorithms", "order": "order"}
-    chosen = {kind: report.chosen(rows, level).values() for kind, level in levels.items()}
-    chosen_errors.write_errors(GPU, {kind: [_point(row) for row in mine] for kind, mine in chosen.items()})
+    chosen_errors.write_errors(GPU, evidence(*STUDY.read()))
 
 
-def _point(row: Row) -> tuple[float, float, float]:
-    """Mean time of an operation of the workload, and the predicted and measured gain of a plan for it."""
-    us = mean_alone_us(*known(row.workload, session_on(GPU)))
-    return us, row.predicted_gain, row.measured_gain
+def evidence(rows: Sequence[Row], again: Sequence[Fresh]) -> Evidence:
+    """Chosen plans that were measured, by kind of choice: those of each level, and those of the fresh tests."""
+    levels: dict[str, Kind] = {"all": "plan", "algorithms": "algorithms", "order": "order"}
+    made: dict[Kind, list[Point]] = {kind: [] for kind in levels.values()}
+    for level, kind in levels.items():
+        of_level = (one for one in again if one.level == level)
+        made[kind] += [row.point for row in (*report.chosen(rows, level).values(), *of_level)]
+    return made
 
 
 def earlier_us() -> dict[fresh.Identity, float]:
@@ -120,8 +123,13 @@ def earlier_us() -> dict[fresh.Identity, float]:
 def rows(run: Run) -> dict[str, list[Row] | list[Fresh]]:
     """Every plan; prints what each level gains, the plans of `gpusim select`, and their fresh test."""
     found, again = all_rows(), fresh.all_rows(earlier_us())
-    tables = [report.level_table(found), report.select_table(report.recommended(found))]
-    tables += [fresh_report.choice_table(fresh_report.cases(again))]
+    known = evidence(found, again)
+    tables = [
+        report.level_table(found),
+        report.select_table(report.recommended(found, known)),
+        expected.table_of(known),
+    ]
+    tables += [fresh_report.choice_table(fresh_report.cases(again, test)) for test in fresh.TESTS]
     for made in tables:
         for line in (*made.splitlines(), ""):
             print_line(line)
@@ -130,7 +138,8 @@ def rows(run: Run) -> dict[str, list[Row] | list[Fresh]]:
 
 def page(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, object]:
     """What the page says."""
-    return report.page(rows) | fresh_report.page(again)
+    known = evidence(rows, again)
+    return report.page(rows, known) | expected.page(known, again) | fresh_report.page(again, fresh.TESTS)
 
 
 def draw(rows: Sequence[Row], again: Sequence[Fresh], path: Path) -> None:
@@ -147,7 +156,7 @@ STUDY = Study(
     {"gains.png": draw},
     {
         "measure": (run_plans, "run the plans on this machine's GPU: measured_h100-sxm.csv.gz"),
-        "fresh": (fresh.measure, "run the plans of the fresh test: fresh_h100-sxm.csv.gz"),
+        "fresh": (fresh.measure, "run the plans of the fresh tests: fresh_h100-sxm.csv.gz, second_h100-sxm.csv.gz"),
         "errors": (write_errors, "write the error of chosen plans that `gpusim select` prints"),
     },
 )

@@ -21,11 +21,13 @@ from matplotlib.axes import Axes
 
 import gpusim
 from experiments import chosen_errors
+from experiments.chosen_errors import Point, error_of
 from experiments.hardware_check.plans import HERE, Tried, read
 from experiments.markdown import table
 from experiments.plans import makespans_us, measure
 from experiments.study import TRACES, Run, Study
 from gpusim.choose.bound import Bounds
+from gpusim.choose.chosen import ChosenError, expected_gain, is_sure
 from gpusim.choose.judge import Judge
 from gpusim.choose.moves import mean_alone_us
 from gpusim.choose.plan import Plan, Work, planned_trace
@@ -214,25 +216,25 @@ def _choice(found: Sequence[Row]) -> Choice:
 
 @dataclass(frozen=True)
 class Recommended:
-    """What `gpusim select` recommends for a module, its threshold from the other modules of the batch only."""
+    """What `gpusim select` recommends for a module, by the error of its choices for the other modules of the batch."""
 
     choice: Choice
-    threshold: float
+    error: ChosenError
 
     @property
     def taken(self) -> bool:
         """Whether the plan is recommended over plain streams."""
-        return self.choice.predicted > self.threshold
+        return is_sure(self.choice.predicted, self.error)
+
+    @property
+    def expected(self) -> float:
+        """Expected gain of what is recommended over plain streams, percent."""
+        return expected_gain(self.choice.predicted, self.error) if self.taken else 0.0
 
     @property
     def measured(self) -> float:
         """Measured gain of what is recommended over plain streams, percent."""
         return self.choice.measured if self.taken else 0.0
-
-    @property
-    def predicted(self) -> float:
-        """Predicted gain of what is recommended over plain streams, percent."""
-        return self.choice.predicted if self.taken else 0.0
 
     @property
     def regret(self) -> float:
@@ -243,11 +245,12 @@ class Recommended:
 def recommended(rows: Iterable[Row]) -> list[Recommended]:
     """What is recommended for each module: the error of chosen plans is that of the other modules of its batch."""
     found = choices(rows)
-    made = []
-    for one in found:
-        others = [o for o in found if o is not one and o.module.endswith("_b16") == one.module.endswith("_b16")]
-        made.append(Recommended(one, max(0.0, *(o.predicted - o.measured for o in others))))
-    return made
+    return [Recommended(one, _error_of_others(one, found)) for one in found]
+
+
+def _error_of_others(choice: Choice, found: Sequence[Choice]) -> ChosenError:
+    alike = [one for one in found if one.module.endswith("_b16") == choice.module.endswith("_b16")]
+    return error_of([(o.predicted, o.measured) for o in alike if o is not choice and o.predicted > 0.0])
 
 
 def choice_table(found: Sequence[Recommended]) -> str:
@@ -256,7 +259,8 @@ def choice_table(found: Sequence[Recommended]) -> str:
         "module",
         "predicted over plain streams",
         "measured",
-        "most that others fell short",
+        "expected, as others turned out",
+        "one in ten falls short by",
         "recommended",
         "regret of the recommendation",
     ]
@@ -265,7 +269,8 @@ def choice_table(found: Sequence[Recommended]) -> str:
             one.choice.module,
             f"{one.choice.predicted:+.1f} %",
             f"{one.choice.measured:+.1f} %",
-            f"{one.threshold:.1f} points",
+            f"{expected_gain(one.choice.predicted, one.error):+.1f} %",
+            f"{one.error.limit:.1f} points",
             "the plan" if one.taken else "plain streams (tie)",
             f"{one.regret:.1f} %",
         ]
@@ -328,7 +333,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 def choice_means(found: Sequence[Recommended]) -> dict[str, object]:
     """Means over the modules of what is chosen and of what is recommended."""
     errors = [one.choice.predicted - one.choice.measured for one in found]
-    taken = [one.predicted - one.measured for one in found]
+    taken = [one.expected - one.measured for one in found]
     regret = mean([one.regret for one in found])
     return {
         "chosen_predicted": mean([one.choice.predicted for one in found]),
@@ -336,7 +341,7 @@ def choice_means(found: Sequence[Recommended]) -> dict[str, object]:
         "chosen_bias": mean(errors),
         "chosen_size": mean([abs(error) for error in errors]),
         "recommended": sum(one.taken for one in found),
-        "recommended_predicted": mean([one.predicted for one in found]),
+        "recommended_expected": mean([one.expected for one in found]),
         "recommended_measured": mean([one.measured for one in found]),
         "recommended_bias": mean(taken),
         "recommended_size": mean([abs(error) for error in taken]),
@@ -408,8 +413,12 @@ def rows(run: Run) -> dict[str, list[Row]]:
 def write_errors() -> None:
     """Write the error of chosen plans for `gpusim select`, from the rows beside the script."""
     (made,) = STUDY.read()
-    points = [(operation_us(one.module), one.predicted, one.measured) for one in choices(made)]
-    chosen_errors.write_errors("h200", {"plan": points})
+    chosen_errors.write_errors("h200", {"plan": points(choices(made))})
+
+
+def points(found: Iterable[Choice]) -> list[Point]:
+    """Choices among those that tell the error of choices."""
+    return [Point(one.module, operation_us(one.module), one.predicted, one.measured) for one in found]
 
 
 STUDY = Study(

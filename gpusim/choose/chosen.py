@@ -1,16 +1,17 @@
-"""The error of chosen plans: how much less they gained over plain streams on a GPU than was predicted.
+"""The error of chosen plans: what they gained over plain streams on a GPU, of what was predicted.
 
 The best of many predictions is too good on the mean: it is also chosen for what the model gets wrong (the winner's
 curse). So a chosen plan is not given the error of co-runs that nobody chose, but that of chosen plans that were
-measured: `run.py --errors` of experiments/hardware_check and experiments/control_worth writes it. A gain that is no
-larger than the most by which one of them fell short of its prediction is a tie.
+measured: `run.py --errors` of experiments/hardware_check and experiments/control_worth writes it. They gained a share
+of what was predicted, and so the expected gain of a plan is this share of its predicted gain. A plan is recommended if
+its expected gain exceeds what one such plan in ten falls short of its own: then at least nine in ten should gain.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,16 +19,50 @@ Kind = Literal["plan", "algorithms", "order"]
 """Kinds of choice: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
 MEASURED = Path(__file__).with_name("chosen.json")
 LONG_US = 30.0  # mean time of an operation alone from which it counts as long [D]
+ONE_IN_TEN = 1.2816  # standard deviations by which one error in ten exceeds the mean, if they are normal
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenError:
-    """The error that chosen plans had on one GPU, in points of percent of their gain over plain streams."""
+    """How the gains of chosen plans over plain streams turned out on one GPU."""
 
     plans: int  # how many were measured
-    bias: float  # predicted gain less measured gain, mean; positive where plans gained less than predicted
-    size: float  # root mean square of the same differences
-    most: float  # the largest of them: no plan measured fell shorter of its predicted gain
+    share: float  # of the predicted gain that was measured: slope of the line through 0 with the least squares
+    size: float  # standard deviation of the measured gains about that line, points of percent
+
+    def expected(self, predicted: float) -> float:
+        """The gain to expect of a plan with a predicted gain; both in percent."""
+        return self.share * predicted
+
+    @property
+    def limit(self) -> float:
+        """By how much one plan in ten falls short of its expected gain, points of percent."""
+        return ONE_IN_TEN * self.size
+
+
+def expected_gain(predicted: float, error: ChosenError | None) -> float:
+    """The gain to expect of a chosen plan, percent: the predicted one where no chosen plan was measured."""
+    return predicted if error is None else error.expected(predicted)
+
+
+def is_sure(predicted: float, error: ChosenError | None) -> bool:
+    """Whether a predicted gain (percent) counts: nine in ten such choices gain, or none was measured."""
+    return error is None or error.expected(predicted) > error.limit
+
+
+def steps_taken(steps: Iterable[tuple[float, ChosenError | None]]) -> list[int]:
+    """Numbers of the steps to take up from plain streams, which are step 0.
+
+    Args:
+        steps: each with its predicted gain over plain streams (percent) and the error of such choices. A step is taken
+            if its gain over the last one that was taken is sure.
+    """
+    taken, gain = [0], 0.0
+    for number, (predicted, error) in enumerate(steps, 1):
+        if is_sure(100.0 * ((100.0 + predicted) / (100.0 + gain) - 1.0), error):
+            taken.append(number)
+            gain = predicted
+    return taken
 
 
 def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:
@@ -45,11 +80,6 @@ def known_errors() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Measured errors of choices, by GPU, kind and length."""
     content: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     return content
-
-
-def smallest_gain(error: ChosenError | None) -> float:
-    """The least predicted gain over plain streams (percent) that is more than the error of chosen plans."""
-    return -inf if error is None else max(0.0, error.most)
 
 
 def length_of(us: float) -> str:

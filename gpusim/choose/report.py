@@ -33,7 +33,7 @@ from gpusim.trace.format import Trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-JSON_VERSION = 1  # of what `as_json` gives
+JSON_VERSION = 2  # of what `as_json` gives
 MIB = 2**20
 MOST_STEPS = 24  # operations in the table of the plan
 MOST_PAIRS = 8
@@ -103,7 +103,8 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "error_band_reason": band.reason or None,
         # gain over what else is recommended; tie with that; unmeasured where no chosen plans were measured on the GPU
         "verdict": "tie" if selection.tie else "unmeasured" if selection.error is None else "gain",
-        "gain_over_plain_percent": None if selection.plain is None else selection.gain,
+        "gain_over_plain_percent": None if selection.plain is None else selection.expected_gain,
+        "predicted_gain_of_found_percent": None if selection.plain is None else selection.gain,
         "chosen_error": None if selection.error is None else asdict(selection.error),
         "found": _candidate_json(selection, selection.found, plan=True),
         "plan": plan_json(selection, best),
@@ -219,25 +220,25 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     if plain is None:
         return [f"model error: {_co_run_error(selection, result).text}"]
     over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
-    gain = f"the best plan found is predicted to gain {selection.gain:+.1f} % over {over}"
-    gain += f" ({number(plain.expected_us)} µs)"
+    predicted = f"predicted to gain {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} µs)"
     if selection.simpler is not None and selection.simpler is not plain:
-        gain += f", {gain_percent(selection.simpler, selection.found):+.1f} % over other algorithms in the same streams"
+        more = gain_percent(selection.simpler, selection.found)
+        predicted += f", {more:+.1f} % over other algorithms in the same streams"
     if error is None:
-        return [f"{gain}; no chosen plan was measured on {where}; model error of co-runs nobody chose: "
-                f"{_co_run_error(selection, result).text}"]  # fmt: skip
-    sure = f"{error.plans} chosen plans measured on {where} gained {abs(error.bias):.1f} points "
-    sure += f"{'more' if error.bias < 0.0 else 'less'} than predicted on the mean, at most {error.most:.1f} less"
+        return [f"the best plan found is {predicted}; no chosen plan was measured on {where}; model error of co-runs "
+                f"nobody chose: {_co_run_error(selection, result).text}"]  # fmt: skip
+    known = f"{error.plans} chosen plans measured on {where} gained {error.share:.2f} times what was predicted, "
+    known += f"and one in ten {error.limit:.1f} points less than that"
     if selection.tie:
         instead = f"the recommendation is {over}"
         if selection.objective == "memory":
-            instead = f"the plan of least memory gains {gain_percent(plain, best):+.1f} %"
+            instead = f"the plan of least memory is expected to gain {selection.expected_gain:+.1f} %"
         elif best is not plain and best.plan.streams == plain.plan.streams:
-            instead += f" with other algorithms, {gain_percent(plain, best):+.1f} %"
+            instead += f" with other algorithms, expected to gain {selection.expected_gain:+.1f} %"
         elif best is not plain:
             instead = "the streams were given, so this is the plan"
-        return [f"tie: {gain}, no more than the error of such choices ({sure}); {instead}"]
-    return [f"gain: {gain}; {sure}"]
+        return [f"tie: the best plan found is {predicted}, which is not sure ({known}); {instead}"]
+    return [f"gain: this plan is expected to gain {selection.expected_gain:+.1f} %; it is {predicted}; {known}"]
 
 
 def _co_run_error(selection: Selection, result: Result) -> HowWrong:

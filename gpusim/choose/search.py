@@ -14,9 +14,9 @@ given, each is solved once. A block is searched
   no plan is worse.
 
 The whole is replayed at the end beside the named baselines, and the best of all that was replayed is found: no plan is
-worse than a baseline. What is recommended is the last of these steps that gains more over the step before it than
-chosen plans were found to be wrong (`gpusim.choose.chosen`): the streams of the trace, or one stream; other algorithms
-in them; the plan found. A plan is judged by its mean makespan over the orders in which its streams may start
+worse than a baseline. What is recommended is the last of these steps whose gain over the step before it is sure, as
+chosen plans turned out (`gpusim.choose.chosen`): the streams of the trace, or one stream; other algorithms in them; the
+plan found. A plan is judged by its mean makespan over the orders in which its streams may start
 (`gpusim.choose.judge`). No clock decides anything: the same inputs give the same plan.
 """
 
@@ -31,7 +31,7 @@ from typing import Literal, get_args
 from gpusim.choose import moves
 from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
-from gpusim.choose.chosen import ChosenError, Kind, chosen_error, smallest_gain
+from gpusim.choose.chosen import ChosenError, Kind, chosen_error, expected_gain, is_sure, steps_taken
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.judge import ORDERS, Candidate, Judge, Order, frontier, gain_percent, is_less, key_of
 from gpusim.choose.micro_batches import Divided, divided_convolutions
@@ -90,6 +90,7 @@ class Selection:
     plain: Candidate | None  # the better of `PLAIN`; None where neither keeps the limit
     simpler: Candidate | None  # the best algorithms in the same streams, where these gain surely; else `plain`
     error: ChosenError | None  # of choices like the plan found on this GPU; None: none were measured
+    simpler_error: ChosenError | None  # of choices of algorithms, as in `simpler`
     bound: Bound  # what no plan beats: any algorithms, streams, order, partition and memory
     baselines: tuple[tuple[str, Candidate], ...]  # named plans, replayed under the same limit, best first
     frontier: tuple[Candidate, ...]  # plans that no other beats in both memory and makespan, by ascending memory
@@ -119,9 +120,15 @@ class Selection:
         return 0.0 if self.plain is None else gain_percent(self.plain, self.found)
 
     @property
+    def expected_gain(self) -> float:
+        """Gain of the recommended plan over the better of `PLAIN` to expect, as such choices turned out; percent."""
+        error = self.simpler_error if self.best is self.simpler else self.error
+        return 0.0 if self.plain is None else expected_gain(gain_percent(self.plain, self.best), error)
+
+    @property
     def tie(self) -> bool:
-        """Whether the plan found gains no more over `simpler` than the error of chosen plans."""
-        return self.simpler is not None and gain_percent(self.simpler, self.found) <= smallest_gain(self.error)
+        """Whether the gain of the plan found over `simpler` is not sure."""
+        return self.simpler is not None and not is_sure(gain_percent(self.simpler, self.found), self.error)
 
 
 def in_streams_of(plain: Candidate, seen: Iterable[Candidate]) -> list[Candidate]:
@@ -240,9 +247,10 @@ def _select(
         inside = frontier(one for one in same if limit is None or one.memory_bytes <= limit)[-1]
         if inside is found:
             error = inside_error
-        sure = inside is not found and gain_percent(plain, inside) > smallest_gain(inside_error)
-        simpler = inside if sure else plain
-        best = found if gain_percent(simpler, found) > smallest_gain(error) else simpler
+        steps = [(found, error)] if inside is found else [(inside, inside_error), (found, error)]
+        options = [plain, *(one for one, _ in steps)]
+        taken = [options[n] for n in steps_taken((gain_percent(plain, one), error) for one, error in steps)]
+        best, simpler = taken[-1], [one for one in taken if one is not found or one is plain][-1]
     return Selection(
         work,
         session,
@@ -254,6 +262,7 @@ def _select(
         plain,
         simpler,
         error,
+        inside_error,
         bound,
         tuple(sorted(named.items(), key=lambda found: found[1].expected_us)),
         tuple(front),

@@ -83,6 +83,12 @@ class ModelConstants(Strict):
         "what a kernel of a stream comes later than its recorded duration says, after another one: profilers do not "
         "count it; a GPU file that does not give it has none",
     )
+    copy_gap_us: TimeUs = _constant(
+        0.0,
+        "us",
+        "what a copy between host and device keeps its stream beyond its recorded time, in which bytes move; "
+        "a GPU file that does not give it has none",
+    )
     stream_turn_us: TimeUs = _constant(
         0.0,
         "us",

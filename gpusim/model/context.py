@@ -16,7 +16,7 @@ from gpusim.model.contention import SECTORS_OF_A_MISS
 from gpusim.model.memory import lost_to_others
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Kernel, Operation, Stream
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Copy, Kernel, Operation, Stream
 
 MOST_LENGTHENED = 100_000  # launches that are remembered
 
@@ -38,29 +38,34 @@ def in_context(trace: Trace, gpu: GPU) -> Trace:
 
 
 def _of_graphs(trace: Trace, constants: ModelConstants) -> Trace:
-    """Return a trace with its `Kernel` operations as in a CUDA graph, in streams of more than one operation or request.
+    """Return a trace with kernels as in a CUDA graph, and what profiles leave out, in streams of several operations.
 
     Profilers count a kernel from its start, which is a gap after the end of that before it; a call of a library is
-    recorded with all that it takes. In a graph the next kernel starts sooner than in a stream.
+    recorded with all that it takes. In a graph the next kernel starts sooner than in a stream. Of a copy between host
+    and device they count only the time in which bytes move ([V] experiments/copies).
     """
-    gap_us, load_us = constants.kernel_gap_us, constants.graph_latency_us - constants.launch_latency_us
-    if gap_us == 0.0 and load_us == 0.0:
+    load_us = constants.graph_latency_us - constants.launch_latency_us
+    if constants.kernel_gap_us == constants.copy_gap_us == load_us == 0.0:
         return trace
-    streams = tuple(_of_graph(stream, gap_us, load_us) for stream in trace.streams)
+    streams = tuple(_of_graph(stream, constants, load_us) for stream in trace.streams)
     same = all(new is old for new, old in zip(streams, trace.streams, strict=True))
     return trace if same else trace.model_copy(update={"streams": streams})
 
 
-def _of_graph(stream: Stream, gap_us: float, load_us: float) -> Stream:
+def _of_graph(stream: Stream, constants: ModelConstants, load_us: float) -> Stream:
     if len(stream.operations) == 1 and stream.arrivals is None:
         return stream
     if not any(isinstance(op, Kernel) for op in stream.operations):
         return stream
-    operations = tuple(
-        op.model_copy(update={"kernel": _longer(op.kernel, 1.0, gap_us, load_us)}) if isinstance(op, Kernel) else op
-        for op in stream.operations
-    )
-    return stream.model_copy(update={"operations": operations})
+
+    def later(op: Operation) -> Operation:
+        if isinstance(op, Kernel):
+            return op.model_copy(update={"kernel": _longer(op.kernel, 1.0, constants.kernel_gap_us, load_us)})
+        if isinstance(op, Copy) and op.direction in ("h2d", "d2h") and op.duration_us is not None:
+            return op.model_copy(update={"duration_us": op.duration_us + constants.copy_gap_us})
+        return op
+
+    return stream.model_copy(update={"operations": tuple(map(later, stream.operations))})
 
 
 def in_graph(kernel: KernelLaunch) -> bool:
