@@ -15,7 +15,7 @@ from gpusim.calibrate.assumptions import warning as warning
 from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
 from gpusim.common.errors import InputError, quote
-from gpusim.common.progress import Step, estimated, no_step
+from gpusim.common.progress import Step, estimated, no_step, require_step
 from gpusim.engine import replay as engine
 from gpusim.engine.code import CachedCode as CachedCode
 from gpusim.engine.isolated import Isolated
@@ -207,6 +207,7 @@ class Session:
             InputError: as `replay`.
         """
         _require_wanted(restart, keep)
+        require_step(step)
         trace = trace_of(trace)
         specs = self._checked(trace, policies)
         step("fitting kernels to their recording")
@@ -262,7 +263,9 @@ class Session:
 
     def makespans_us(self, trace: AnyTrace, policies: Sequence[str]) -> Iterator[float]:
         """Only the makespan of a replay under each policy, in order; of a long trace on all cores."""
-        return self._scores(trace_of(trace), policies, "makespan")
+        trace = trace_of(trace)
+        self._checked(trace, policies)
+        return self._scores(trace, policies, "makespan")
 
     def stream_ends_us(self, trace: AnyTrace, policy: str | Policy) -> dict[str, float]:
         """Only the end of each stream in a replay."""
@@ -271,9 +274,9 @@ class Session:
 
     # ---- what replays share
 
-    def kernels(self, trace: Trace) -> Kernels:
+    def kernels(self, trace: AnyTrace) -> Kernels:
         """The kernels of a trace as replayed."""
-        return self._kernels_of(trace)[0].seeded(self.seed)
+        return self._kernels_of(trace_of(trace))[0].seeded(self.seed)
 
     def isolated_us(self, trace: AnyTrace) -> Mapping[str, float]:
         """Time from release to end of each stream alone on the whole GPU, its dependencies on others dropped."""

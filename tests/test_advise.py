@@ -245,6 +245,8 @@ def test_a_target_that_nothing_keeps_names_the_closest() -> None:
     with pytest.raises(InputError, match=r"no setting keeps a=x1e-06; expected a=x1 or more, as") as caught:
         advised(two(), targets=[Target("a", slowdown=1e-6)])
     assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=r"no setting keeps a=x1e-06 and b=x50; expected a=x1 or more, as"):
+        advised(two(), targets=[Target("a", slowdown=1e-6), Target("b", slowdown=50.0)])
 
 
 def test_requests_are_held_to_the_95th_percentile() -> None:
@@ -329,6 +331,19 @@ def test_the_command_prints_what_to_set(tmp_path: Path, capsys: pytest.CaptureFi
     assert "a trace or a profile for each of two programs or more" in capsys.readouterr().err
 
 
+def test_a_profile_that_names_no_gpu_takes_that_of_the_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--gpu` is the GPU of the replay, so the line that asks for the other names `--recorded-on`."""
+    events = [kineto_kernel("k", 0, 50)]
+    files = [str(write(tmp_path / f"{name}.json", events, deviceProperties=[])) for name in ("pre", "dec")]
+    command = ["advise", *files, "--gpu", "h200", "--json", "--jobs", "1", "--no-cache"]
+    assert cli.main(command) == 2
+    assert capsys.readouterr().err.startswith(f"{files[0]}: --recorded-on: the profile names no GPU; expected the GPU")
+    assert cli.main([*command, "--recorded-on", "h100-sxm"]) == 0
+    assert json.loads(capsys.readouterr().out)["gpu"] == "h200"
+
+
 def test_profiles_are_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What the import decided goes to stderr; a file that is neither is refused as before."""
     files = [str(write(tmp_path / f"{name}.json", [kineto_kernel(f"k_{name}", 0, 50)])) for name in ("pre", "dec")]
@@ -337,6 +352,7 @@ def test_profiles_are_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(json.loads(printed.out)["best"]["slowdown"]) == {"pre", "dec"} and "have no counters" in printed.err
     (tmp_path / "other.json").write_text("{}")
     assert cli.main(["advise", files[0], str(tmp_path / "other.json")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1  # nothing of the import of the other
     (tmp_path / "chakra.json").write_text('{"schema": "1.0", "nodes": [], "start_ts": 1}')
     capsys.readouterr()
     for command in ("advise", "replay", "explain"):
@@ -529,12 +545,15 @@ def test_arrivals_of_a_file(text: str, times: tuple[float, ...], tmp_path: Path)
         ("0\nsoon\n", "line 2: is 'soon'; expected a time, us"),
         ("5\n3\n", "line 2: is 3, before 5; expected times from 0 that ascend"),
         ("-1\n", "line 1: is -1, before 0"),
+        ("time_ms\n", "has 0 requests"),
+        ("1e300\n", "is 1e\\+300; expected a number of at most"),
     ],
 )
 def test_a_file_of_other_things_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=said) as caught:
         arrivals(str(tmp_path / "t.csv"))
+    assert str(caught.value).startswith(f"{tmp_path / 't.csv'}: ")
 
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

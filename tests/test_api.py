@@ -106,6 +106,14 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: gpusim.select(TABLE_1, memory_bytes="1MiB"), "memory_bytes: is '1MiB'"),  # type: ignore[arg-type]
     (lambda: gpusim.select(TABLE_1, objective="x"), "objective: is 'x'; expected one of makespan, memory"),  # type: ignore[arg-type]
     (lambda: gpusim.select(TABLE_1, sharing="x"), "sharing: is 'x'; expected one of streams, hardware, all"),
+    (lambda: gpusim.pairs(TABLE_1, step=3), "step: is 3; expected a function that takes the name of a step"),  # type: ignore[arg-type]
+    (lambda: gpusim.Session("k40c").compare(TABLE_1, step=3), "step: is 3; expected a function"),  # type: ignore[arg-type]
+    (lambda: gpusim.Session("k40c").kernels(3), "trace: is 3; expected a Trace, or the path of a file"),  # type: ignore[arg-type]
+    (lambda: gpusim.Session("k40c").makespans_us(TABLE_1, 3), "policies: is 3; expected names of policies"),  # type: ignore[arg-type]
+    (lambda: gpusim.select(TABLE_1, step=3), "step: is 3; expected a function"),  # type: ignore[arg-type]
+    (lambda: gpusim.advise([TABLE_1, TABLE_1], step=3), "step: is 3; expected a function"),  # type: ignore[arg-type]
+    (lambda: gpusim.import_profile(TABLE_1, device=[3]), "device: is [3]; expected the index of a GPU"),  # type: ignore[arg-type]
+    (lambda: gpusim.import_profile(TABLE_1, part="x"), "part: is 'x'; expected a gpusim.io.part.Part"),  # type: ignore[arg-type]
     (lambda: gpusim.pairs(3), "trace: is 3; expected a Trace, or the path of a file"),  # type: ignore[arg-type]
     (lambda: gpusim.import_profile(3), "profile: is 3; expected the path of a file"),  # type: ignore[arg-type]
     (lambda: gpusim.import_profile(TABLE_1, "x"), "format: is 'x'; expected one of ncu, kineto, nsys, nvprof"),

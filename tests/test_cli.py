@@ -23,6 +23,7 @@ from gpusim.common import tables
 from gpusim.common.errors import InputError
 from gpusim.common.tables import Column, number, print_table, short_name, shortened
 from gpusim.hardware.gpu import gpu_names, load_gpu
+from gpusim.hardware.what_if import what_if
 from gpusim.lab import bench
 from gpusim.policies.registry import policies, policy_from
 from gpusim.results.error_band import HowWrong, error_band, experiment_of
@@ -434,6 +435,32 @@ def test_recorded_on_another_version_of_a_gpu_is_never_validated() -> None:
     assert error_band(result, trace, h200, h200) == error_band(result, trace, h200)
 
 
+def test_a_changed_gpu(tmp_path: Path, capsys: Capture) -> None:
+    """`--what-if` is `gpusim.what_if`; a GPU of one's own stays that of the recording; the page says the command."""
+    change = ["--what-if", "sm_count=x2", "--what-if", "dram_bandwidth_gb_per_s=288.5"]
+    assert cli.main(["replay", TABLE_1, "--policy", "leftover", "--json", *change]) == 0
+    found = json.loads(capsys.readouterr().out)
+    gpu = what_if("k40c", {"sm_count": "x2", "dram_bandwidth_gb_per_s": 288.5})
+    assert (found["gpu"], found["recorded_on"]) == (gpu.name, "k40c")
+    assert found["results"][0]["makespan_us"] == replay(TABLE_1, gpu, "leftover").makespan_us
+
+    (tmp_path / "mine.toml").write_text((REPOSITORY / "gpus" / "k40c.toml").read_text())
+    own = load_trace(TABLE_1).model_copy(update={"device": "mine"})
+    own.save(tmp_path / "own.json")
+    argv = ["replay", str(tmp_path / "own.json"), "--gpu", str(tmp_path / "mine.toml"), *change]
+    assert cli.main([*argv, "--policy", "leftover", "--json"]) == 0
+    mine = json.loads(capsys.readouterr().out)
+    assert mine["results"][0]["makespan_us"] == found["results"][0]["makespan_us"]
+
+    assert cli.main(["report", TABLE_1, "--policy", "leftover", *change, "-o", str(tmp_path / "page.html")]) == 0
+    assert "--what-if sm_count=x2" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    pictures = []
+    for n, more in enumerate(([], change)):
+        assert cli.main(["plot", "policies", TABLE_1, *more, "-o", str(tmp_path / f"{n}.svg")]) == 0
+        pictures.append((tmp_path / f"{n}.svg").read_bytes())
+    assert pictures[0] != pictures[1]
+
+
 def test_seed(capsys: Capture) -> None:
     argv = ("replay", str(REPOSITORY / "traces" / "inception_3a.json.gz"), "--policy", "leftover", "--json")
     plain, zero, one, again = (run_json(capsys, *argv, *more) for more in ([], ["--seed=0"], *[["--seed=1"]] * 2))
@@ -678,8 +705,22 @@ def test_schema(what: str, capsys: Capture) -> None:
         (["replay", "a", "b"], "a: cannot be read (No such file or directory)"),
         (
             ["replay", TABLE_1, "traces/inception_3a.json.gz"],
-            "device: traces of h200, k40c; expected traces recorded on one GPU",
+            f"{TABLE_1} + traces/inception_3a.json.gz: device: traces of h200, k40c; expected traces recorded on one",
         ),
+        (
+            ["replay", TABLE_1, "--what-if", "sm_count"],
+            "gpusim replay: argument --what-if: is 'sm_count'; expected KEY=",
+        ),
+        (
+            ["replay", TABLE_1, "--what-if", "sms=4"],
+            "--what-if: sms: is nothing that can be changed; expected one of sm",
+        ),
+        (
+            ["replay", TABLE_1, "--what-if", "sm_count=4", "--what-if", "sm_count=x2"],
+            "--what-if: changes sm_count twice; expected each number once",
+        ),
+        (["import", "nsys", "-o", "a.json"], "FORMAT: nsys is given without a file; expected [FORMAT] FILE"),
+        (["import", "nsys", "a", "ncu", "b", "-o", "a.json"], "FORMAT: ncu is given after a file; expected one format"),
         (["replay", TABLE_1, "--recorded-on", "k40"], "--recorded-on: unknown GPU 'k40'; expected one of"),
         (
             ["replay", TABLE_1, "--seed=-1"],

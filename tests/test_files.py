@@ -33,6 +33,10 @@ def test_error_reads_file_place_problem_expected() -> None:
     assert str(InputError(None, "--gpu", "unknown GPU 'x'")) == "--gpu: unknown GPU 'x'"
 
 
+def test_a_name_of_any_length_is_cut() -> None:
+    assert len(str(InputError("x" * 100_000, "y" * 100_000, "z" * 100_000, "less"))) < 1500
+
+
 def test_error_survives_pickling() -> None:
     error = pickle.loads(pickle.dumps(InputError(Path("a"), "b", "c", "d")))
     assert (error.path, error.place, error.problem, error.expected) == (Path("a"), "b", "c", "d")

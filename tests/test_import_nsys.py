@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -282,12 +283,35 @@ def test_profile_of_two_gpus(shared: Path) -> None:
     path = shared / "traces" / "nsys_2gpu_training.sqlite.gz"
     if not path.is_file():
         pytest.skip("needs ../shared/traces/nsys_2gpu_training.sqlite.gz")
-    assert "--gpu" in refused(path)
+    assert refused(path).startswith(f"{path}: --gpu: the profile names no GPU; expected")
+    with pytest.raises(InputError, match="device: GPU 7 ran no kernels; expected one of 0, 1") as caught:
+        import_profile(path, gpu=load_gpu("h100-sxm"), device=7)
+    assert caught.value.path == path
     counts = []
     for device in (0, 1):
         trace = import_profile(path, gpu=load_gpu("h100-sxm"), device=device).trace
         counts.append(sum(len(operation.launches()) for operation in trace.operations()))
     assert counts == [1993, 2017]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a program that a shell runs")
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo; exit 3", "nsys export failed (3)"),
+        ('printf "" > "$5"', "has no table CUPTI"),
+    ],
+)
+def test_faults_of_an_export_name_the_report(
+    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nsys").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    report = tmp_path / "a.nsys-rep"
+    report.write_bytes(b"NVR")
+    line = refused(report)
+    assert line.startswith(f"{report}: ") and said in line
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

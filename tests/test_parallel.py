@@ -273,7 +273,7 @@ def test_gamma_is_a_share(capsys, gamma):
         (["resnet50", "--ranks", "2", "--cluster", "h201"], "did you mean h200"),
         (
             ["resnet50", "--ranks", "2", "--layers", "traces/inception_3a.json.gz"],
-            "is of no layer of resnet50",
+            "traces/inception_3a.json.gz: trace inception_3a: operation 3a.1x1: is of no layer of resnet50",
         ),
     ],
 )

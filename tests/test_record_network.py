@@ -183,6 +183,9 @@ def test_a_wrong_list_of_shapes_is_one_line(tmp_path, text, message):
 def test_an_unknown_network_is_one_line():
     with pytest.raises(InputError, match=r"unknown network 'lenet'; expected one of alexnet, .*, or a \.toml"):
         subject("lenet", 1, False)
+    for name in ("none.csv", "none.toml"):
+        with pytest.raises(InputError, match=f"^{name}: cannot be read"):
+            subject(name, 1, False)
 
 
 def test_li2016_has_its_five_convolutions():

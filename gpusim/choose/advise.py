@@ -28,7 +28,7 @@ from gpusim.choose.settings import Setting, settings
 from gpusim.choose.targets import TARGET_PERCENTILE, Target, target_of
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.common.progress import Step, no_step
+from gpusim.common.progress import Step, no_step, require_step
 from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
@@ -212,6 +212,7 @@ def advise(
         InputError: fewer than two programs, programs recorded on different GPUs, a target of no program, a target
             that no setting keeps, arrivals faster than the GPU can serve.
     """
+    require_step(step)
     trace, session = opened(_together(programs), gpu, recorded_on)
     if not (jobs is None or (isinstance(jobs, int) and jobs >= 1)):
         raise InputError(None, "jobs", f"is {quote(jobs)}", "a number of processes of at least 1, or None")
@@ -518,7 +519,7 @@ def _advice(
         if worst.slowdown is not None:
             reached = f"x{closest.slowdown[worst.program]:.3g}"
         expected = f"{worst.program}={reached} or more, as {closest.setting} gives"
-        raise InputError(None, "--slo", f"no setting keeps {worst}", expected)
+        raise InputError(None, "--slo", f"no setting keeps {' and '.join(map(str, targets))}", expected)
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]
     best = min(tied, key=lambda one: (effort(one), one.cost(objective)))

@@ -26,7 +26,7 @@ from gpusim.choose.moves import MIXES, fastest
 from gpusim.choose.plan import STREAMS, Plan
 from gpusim.choose.profile import BUSY, STATIC, Profile, profile
 from gpusim.choose.search import work_of
-from gpusim.common.progress import Step, no_step
+from gpusim.common.progress import Step, no_step, require_step
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import fits as fit_together
@@ -122,6 +122,7 @@ def pairs(
     Raises:
         InputError: a convolution without an algorithm that runs on the GPU, or streams of requests.
     """
+    require_step(step)
     trace, session = opened(trace, gpu, recorded_on)
     work = work_of(trace, session.gpu)
     bounds = Bounds(work, session)

@@ -51,7 +51,7 @@ from gpusim.choose.streams import (
     units,
 )
 from gpusim.common.errors import InputError, quote
-from gpusim.common.progress import Step, no_step
+from gpusim.common.progress import Step, no_step, require_step
 from gpusim.hardware.gpu import GPU
 from gpusim.session import AnyGPU, AnyTrace, Session, opened
 from gpusim.trace.format import Trace
@@ -169,6 +169,7 @@ def select(
     Raises:
         InputError: a limit that no plan keeps, a convolution without an algorithm to choose, or streams of requests.
     """
+    require_step(step)
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")

@@ -9,7 +9,6 @@ from gpusim.commands.arguments import (
     arrivals_argument,
     gpu_arguments,
     json_flag,
-    read_profile,
     require_picture,
     trace_and_session,
     whole,
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 
     require_picture(args.plot, args.traces)
     args.restart, args.priority = False, None
-    with named_steps() as step, trace_and_session(args, args.traces, read=read_profile) as (trace, session):
+    with named_steps() as step, trace_and_session(args, args.traces, profiles=True) as (trace, session):
         if len(trace.programs) < 2:
             raise InputError(
                 args.traces[0], "", "holds one program", "a trace or a profile for each of two programs or more"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,8 +72,8 @@ def read_trace(path: str) -> gpusim.Trace:
         raise no_trace(path, error) from None
 
 
-def read_profile(path: str) -> gpusim.Trace:
-    """The trace of a file, or of a profile, which is imported; what the import decided is told on stderr."""
+def _read_profile(recorded_on: gpusim.GPU | None, remarks: list[str], path: str) -> gpusim.Trace:
+    """The trace of a file, or of a profile, which is imported; what the import decided is added to the remarks."""
     from gpusim.io.importing import no_trace, profile_format
 
     try:
@@ -81,9 +82,12 @@ def read_profile(path: str) -> gpusim.Trace:
         kind = profile_format(path)
         if kind is None:
             raise no_trace(path, error) from None
-    imported = gpusim.import_profile(path, kind)
-    for remark in imported.remarks:
-        print(f"{path}: {remark}", file=sys.stderr)
+    try:
+        imported = gpusim.import_profile(path, kind, recorded_on)
+    except InputError as error:  # --gpu is of the replay
+        place = "--recorded-on" if error.place == "--gpu" else error.place
+        raise InputError(error.path, place, error.problem, error.expected) from None
+    remarks += [f"{path}: {remark}" for remark in imported.remarks]
     return imported.trace
 
 
@@ -96,7 +100,8 @@ def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_
 
     traces = [read(path) for path in paths]
     names = [_plain_name(path) for path in paths]
-    return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
+    with told_with(paths):
+        return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
 
 
 def gpu_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,24 +112,68 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, if the trace names one that does not ship"
     )
+    what_if_argument(parser)
     parser.add_argument("--no-cache", action="store_true", help="fit every kernel again, and store no fits")
+
+
+def what_if_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--what-if``."""
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        type=_change,
+        metavar="KEY=VALUE|KEY=x2",
+        help="change a number of the GPU: to a value, by a factor, or to that of a GPU that ships, as sm_count=x2; "
+        "repeatable",
+    )
+
+
+def _change(text: str) -> tuple[str, str]:
+    """A number of a GPU, and how it changes: `type` of an argument."""
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected KEY=VALUE, such as sm_count=x2")
+    return key, value
+
+
+def changed(gpu: gpusim.GPU, changes: Sequence[tuple[str, str]] | None) -> gpusim.GPU:
+    """The GPU with the changes that ``--what-if`` gives."""
+    values: dict[str, float | str] = {}
+    for key, text in changes or ():
+        if key in values:
+            raise InputError(None, "--what-if", f"changes {key} twice", "each number once")
+        try:
+            number = finite_number(text)
+            values[key] = int(number) if number.is_integer() else number
+        except ValueError:
+            values[key] = text
+    try:
+        return gpusim.what_if(gpu, values) if values else gpu
+    except InputError as error:
+        raise InputError(None, f"--what-if: {error.place}", error.problem, error.expected) from None
 
 
 @contextmanager
 def trace_and_session(
-    args: argparse.Namespace, paths: Sequence[str], seed: int = 0, read: Callable[[str], gpusim.Trace] = read_trace
+    args: argparse.Namespace, paths: Sequence[str], seed: int = 0, profiles: bool = False
 ) -> Iterator[tuple[gpusim.Trace, gpusim.Session]]:
     """Give the trace of some files, as `trace_from`, and a session to replay it in, of arguments with `gpu_arguments`.
 
-    Errors of the trace that are found meanwhile name its files.
+    With ``profiles`` a file may be a profile, which is imported. What imports decided is told on stderr at the end,
+    where nothing failed: a failure is one line. Errors of the trace that are found meanwhile name its files.
     """
     from gpusim.hardware.gpu import load_shipped_gpu
 
-    trace = trace_from(paths, read)
+    remarks: list[str] = []
+    recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
+    trace = trace_from(paths, partial(_read_profile, recorded_on, remarks) if profiles else read_trace)
     with told_with(paths):
-        recorded_on = None if args.recorded_on is None else gpu_from(args.recorded_on, "--recorded-on")
         gpu = gpu_from(args.gpu) if args.gpu is not None else recorded_on or load_shipped_gpu(trace.device)
-        yield trace, gpusim.Session(gpu, recorded_on, seed, cache=not args.no_cache)
+        if args.what_if and gpu.name == trace.device:  # the changed one has a name of its own
+            recorded_on = recorded_on or gpu
+        yield trace, gpusim.Session(changed(gpu, args.what_if), recorded_on, seed, cache=not args.no_cache)
+    for remark in remarks:
+        print(remark, file=sys.stderr)
 
 
 @contextmanager
@@ -204,12 +253,12 @@ def arrivals(text: str) -> Arriving:
         interval_us = positive(number[1]) * MICROSECONDS[number[2] or "us"]
         return Arriving(text, gpusim.TimesArrivals(times_us=tuple(interval_us * n for n in range(REQUESTS))))
     if text.lower().endswith(".csv"):
-        return Arriving(text, gpusim.TimesArrivals(times_us=_times(Path(text))))
+        return Arriving(text, _times(Path(text)))
     raise argparse.ArgumentTypeError("is none of them")
 
 
-def _times(path: Path) -> tuple[float, ...]:
-    """Return the times of a file: its first column, or the column with the name of a time."""
+def _times(path: Path) -> gpusim.TimesArrivals:
+    """Requests at the times of a file: its first column, or the column with the name of a time."""
     import csv
 
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(cell.strip() for cell in row)]
@@ -232,7 +281,10 @@ def _times(path: Path) -> tuple[float, ...]:
             before = f"{found[-1] / scale:g}" if found else "0"
             raise InputError(path, f"line {n}", f"is {cell}, before {before}", "times from 0 that ascend")
         found.append(at)
-    return tuple(found)
+    try:
+        return gpusim.TimesArrivals(times_us=tuple(found))
+    except InputError as error:
+        raise InputError(path, error.place, error.problem, error.expected) from None
 
 
 def with_settings(trace: gpusim.Trace, args: argparse.Namespace) -> gpusim.Trace:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpusim
-from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, read_profile, trace_and_session
+from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, trace_and_session
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import (
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
 
     if len(args.traces) == 1 and _is_profile(args.traces[0]):
         return _explain_profile(args)
-    with named_steps() as step, trace_and_session(args, args.traces, read=read_profile) as (trace, session):
+    with named_steps() as step, trace_and_session(args, args.traces, profiles=True) as (trace, session):
         found = explain(trace, session, step=step)
     if args.json:
         return print_json(as_json(found))
@@ -79,6 +79,8 @@ def _explain_profile(args: argparse.Namespace) -> None:
     from gpusim.io.timeline import KernelRun
 
     path = Path(args.traces[0])
+    if args.what_if:
+        raise InputError(None, "--what-if", "is of no use for kernels as they were recorded", "a trace")
     name = args.gpu or args.recorded_on  # of a profile both are the GPU that it was recorded on
     gpu = None if name is None else gpu_from(name)
     trace = gpusim.import_profile(path, gpu=gpu).trace

@@ -8,7 +8,7 @@ from typing import get_args
 import gpusim
 from gpusim.commands.arguments import gpu_from, whole
 from gpusim.common.errors import InputError
-from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
+from gpusim.common.files import TRACE_ENDINGS, is_file, require_ending, require_output
 from gpusim.common.progress import estimated, named_steps
 from gpusim.common.tables import counted, print_written
 from gpusim.io import FORMATS, Order
@@ -57,6 +57,10 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.io.part import Part
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
+    for at, name in enumerate(args.files):
+        if name in FORMATS and not is_file(name):
+            problem = f"{name} is given {'after a file' if at or format else 'without a file'}"
+            raise InputError(None, "FORMAT", problem, "one format before all files" if at else "[FORMAT] FILE")
     require_output(args.out, (file for file in (*args.files, args.counters) if file is not None))
     require_ending(args.out, TRACE_ENDINGS)
     gpu = None if args.gpu is None else gpu_from(args.gpu)

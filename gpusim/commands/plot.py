@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import gpusim
-from gpusim.commands.arguments import drawn_as, gpu_from, picture_arguments, require_picture, told_with, trace_from
+from gpusim.commands.arguments import (
+    changed,
+    drawn_as,
+    gpu_from,
+    picture_arguments,
+    require_picture,
+    told_with,
+    trace_from,
+    what_if_argument,
+)
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import print_written
@@ -44,6 +53,7 @@ Examples:
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the picture to write: .png, .svg or .pdf"
     )
     parser.add_argument("--gpu", metavar="NAME|PATH", help="default: the GPU of the recording; of measurements h200")
+    what_if_argument(parser)
     parser.add_argument(
         "--policy",
         action="append",
@@ -162,6 +172,7 @@ def _trace(args: argparse.Namespace) -> tuple[gpusim.Trace, gpusim.GPU]:
     if args.stream:
         trace = select(trace, args.stream)
     gpu = gpu_from(args.gpu) if args.gpu is not None else load_shipped_gpu(trace.device)
+    gpu = changed(gpu, args.what_if)
     require_fit(trace, gpu)
     return trace, gpu
 
@@ -169,8 +180,9 @@ def _trace(args: argparse.Namespace) -> tuple[gpusim.Trace, gpusim.GPU]:
 def _dataset(args: argparse.Namespace) -> Dataset:
     from gpusim.lab.dataset import Dataset
 
-    if args.stream:
-        raise InputError(None, "--stream", "is of no use for measurements", "--operation")
+    for option, instead in (("stream", "--operation"), ("what_if", "a trace")):
+        if getattr(args, option):
+            raise InputError(None, f"--{option.replace('_', '-')}", "is of no use for measurements", instead)
     return Dataset(args.source, gpu_from(args.gpu or "h200"))
 
 

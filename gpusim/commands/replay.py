@@ -126,6 +126,7 @@ def command_of(args: argparse.Namespace) -> str:
     for name in ("gpu", "recorded_on", "seed", "alternatives"):
         value = getattr(args, name)
         words += [f"--{name.replace('_', '-')}", str(value)] if value not in (None, 0, "selected") else []
+    words += [word for key, value in args.what_if or () for word in ("--what-if", f"{key}={value}")]
     words += [word for policy in args.policy or () for word in ("--policy", policy)]
     words += [word for name, value in args.priority or () for word in ("--priority", f"{name}={value}")]
     words += [word for name, given in args.arrivals or () for word in ("--arrivals", f"{name}={given.text}")]

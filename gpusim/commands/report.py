@@ -13,7 +13,7 @@ from gpusim.common.files import require_ending, require_output
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import print_written
 
-OF_A_REPLAY = ("gpu", "recorded_on", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
+OF_A_REPLAY = ("gpu", "recorded_on", "what_if", "policy", "restart", "priority", "arrivals", "seed", "no_cache")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -129,6 +129,15 @@ def _begin(compute: Callable[[S, T], R], shared: S) -> None:
     gc.freeze()  # the worker need not look through what it has of its parent
     collect_seldom()
     _OF_WORKER.append((compute, shared))
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """End this process when its parent has ended, however that was: a worker would wait for tasks for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _in_worker(task: Any) -> Any:

@@ -37,7 +37,8 @@ class InputError(ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        parts = [str(self.path) if self.path is not None else "", _cut(str(self.place)), _cut(str(self.problem))]
+        given = ("" if self.path is None else self.path, self.place, self.problem)
+        parts = [_cut(str(part)) for part in given]
         line = ": ".join(part for part in parts if part)
         return one_line(f"{line}; expected {self.expected}" if self.expected else line)
 

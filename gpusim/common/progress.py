@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from gpusim.common.errors import one_line
+from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.tables import shortened
 
 Step = Callable[[str], None]
@@ -24,6 +24,12 @@ T = TypeVar("T")
 
 def no_step(name: str) -> None:
     """Show nothing, for a process without a terminal."""
+
+
+def require_step(step: object) -> None:
+    """Refuse what cannot be called with the name of a step."""
+    if not callable(step):
+        raise InputError(None, "step", f"is {quote(step)}", "a function that takes the name of a step")
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def members(path: Path) -> Iterator[tuple[str, Any]]:
             else:
                 yield str(name), window.value()
     else:
-        raise InputError(path, "", "is empty" if not opening else "is not JSON", "a trace in JSON")
+        raise InputError(path, "", "is empty" if not opening else "is not JSON", "a profile in JSON")
     if window.peek():
         raise InputError(path, window.place(), "goes on after the end of the JSON", "one trace")
 

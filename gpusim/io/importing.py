@@ -99,6 +99,10 @@ def import_profile(
     for name, value, known in (("format", format, (None, *FORMATS)), ("order", order, get_args(Order))):
         if not (value is None or isinstance(value, str)) or value not in known:
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(filter(None, known))}")
+    if not (device is None or (isinstance(device, int) and device >= 0)):
+        raise InputError(None, "device", f"is {quote(device)}", "the index of a GPU, or None")
+    if not (part is None or isinstance(part, Part)):
+        raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")
     read = [_of_gpu(one, format, gpu, counters, device, part) for one in paths]
     met = ranks.meetings([one.timeline for one in read])
     made = [
@@ -139,7 +143,7 @@ def _of_gpu(
     timeline, chosen, remarks = _on_one_device(whole, path, device)
     kinds = set(whole.products.values())  # of a GPU that is not listed, what all that are have in common
     product = whole.products.get(chosen) or (kinds.pop() if len(kinds) == 1 else Product())
-    recorded_on = recording_gpu(product, gpu)
+    recorded_on = recording_gpu(product, gpu, path)
     other = stands_in(product, recorded_on)
     if product.name is not None:
         apart = ", which is another GPU" if other else ""
@@ -266,7 +270,7 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
         raise InputError(path, "", "holds no kernels", "a profile of a program that ran kernels on the GPU")
     chosen = next(iter(kernels)) if device is None else device
     if chosen not in kernels:
-        raise InputError(None, "--device", f"GPU {chosen} ran no kernels", f"one of {', '.join(map(str, kernels))}")
+        raise InputError(path, "--device", f"GPU {chosen} ran no kernels", f"one of {', '.join(map(str, kernels))}")
     remarks = []
     if len(kernels) > 1:
         counts = ", ".join(f"GPU {index}: {count} kernels" for index, count in kernels.items())

@@ -100,11 +100,15 @@ def exported(path: Path) -> Iterator[Path]:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InputError(path, "", f"nsys export failed ({one_line(str(error))[:200]})", expected) from None
         if done.returncode or not is_file(made):
-            said = one_line((done.stderr or done.stdout).strip().splitlines()[-1]) if done.stderr or done.stdout else ""
+            said = one_line("".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]))
             raise InputError(
                 path, "", f"nsys export failed ({said[:200] or done.returncode})", "a whole report"
             ) from None
-        yield made
+        try:
+            yield made
+        except InputError as error:  # the database is gone when somebody reads it
+            named = path if error.path == made else error.path
+            raise InputError(named, error.place, error.problem, error.expected) from None
 
 
 def gpu_rows(path: Path) -> list[dict[str, Any]]:

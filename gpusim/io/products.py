@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
@@ -93,8 +94,8 @@ def same_gpu(name: str) -> str | None:
     return plain.get(re.sub("[^a-z0-9]", "", name.lower())) or gpu_stem(Product(name))
 
 
-def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
-    """The GPU that a profile was recorded on: the one chosen, else the one that the profile names.
+def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
+    """The GPU that the profile at ``path`` was recorded on: the one chosen, else the one that the profile names.
 
     Raises:
         InputError: none was chosen and the profile names none that is known, or the two differ in SMs.
@@ -103,7 +104,7 @@ def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
     if chosen is not None:
         if product.sm_count is not None and product.sm_count != chosen.sm_count:
             problem = f"{chosen.name} has {chosen.sm_count} SMs; the profile names {seen} with {product.sm_count}"
-            raise InputError(None, "--gpu", problem, "the GPU that the profile was recorded on")
+            raise InputError(path, "--gpu", problem, "the GPU that the profile was recorded on")
         return chosen
     stem = gpu_stem(product)
     if stem is None:
@@ -122,5 +123,5 @@ def recording_gpu(product: Product, chosen: GPU | None) -> GPU:
                 f"a GPU that ships (the nearest is {near.name}, with {near.sm_count} SMs), or a file, which "
                 "`gpusim gpus new --from-profile FILE` makes"
             )
-        raise InputError(None, "--gpu", problem, expected)
+        raise InputError(path, "--gpu", problem, expected)
     return load_gpu(stem)

@@ -68,7 +68,7 @@ def _gpu(recording: Recording) -> GPU:
         raise InputError(recording.folder / "recording.json", "device", "missing", "what gpusim record wrote")
     memory, sms = device.get("memory_bytes"), device.get("sm_count")
     product = Product(device.get("name"), int(sms) if sms else None, int(memory) if memory else None)
-    return recording_gpu(product, None)
+    return recording_gpu(product, None, recording.folder)
 
 
 def _algorithm(recording: Recording, call: Call, gpu: GPU) -> ConvolutionAlgorithm:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import is_file, read_toml
+from gpusim.common.files import read_toml
 from gpusim.common.numbers import whole_number
 from gpusim.common.spreadsheet import table_rows
 from gpusim.training.networks.network import Network
@@ -48,7 +48,7 @@ def subject(what: str, batch: int, training: bool) -> Subject:
         steps = training_iteration(net, batch) if training else forward(net, batch)
         return Subject(what, steps, net)
     path = Path(what)
-    if path.suffix in (".toml", ".csv") and is_file(path):
+    if path.suffix in (".toml", ".csv"):
         return Subject(path.stem, _steps(_listed(path, batch), training))
     expected = f"one of {', '.join(NETWORKS)}, or a .toml or .csv of shapes"
     raise InputError(None, "", f"unknown network {quote(what)}", expected)
