@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import fsum, sqrt
 from typing import Any
 
-from gpusim.choose.chosen import MEASURED, ChosenError, Kind, known_errors, length_of
+from gpusim.choose.chosen import MEASURED, ChosenError, Kind, length_of
 from gpusim.common.files import write_text
 from gpusim.common.tables import grouped
 
@@ -59,7 +59,9 @@ def errors_of(points: Iterable[Point]) -> dict[str, dict[str, Any]]:
     }
 
 
-def write_errors(gpu: str, found: Evidence) -> None:
-    """Write what was measured of chosen plans on a GPU to `MEASURED`, by kind of choice."""
-    known = known_errors() | {gpu: {kind: errors_of(points) for kind, points in found.items()}}
+def write_errors(found: Mapping[str, Evidence]) -> None:
+    """Write what was measured of chosen plans to `MEASURED`, by GPU and kind of choice."""
+    known = {
+        gpu: {kind: errors_of(points) for kind, points in of_gpu.items() if points} for gpu, of_gpu in found.items()
+    }
     write_text(MEASURED, json.dumps(known, indent=2) + "\n")

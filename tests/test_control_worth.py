@@ -25,7 +25,7 @@ from experiments.control_worth.report import (
     sign_flip,
     significant,
 )
-from experiments.control_worth.run import STUDY, evidence
+from experiments.control_worth.run import GPU, OTHER_GPU, STUDY, evidence
 from experiments.plans import condensed, makespans_us
 from experiments.rows import from_csv
 from gpusim.trace.operations import Convolution
@@ -110,7 +110,7 @@ def test_a_rate_that_none_of_sixteen_cases_show() -> None:
 def test_what_is_recommended_measures_no_worse_than_plain_streams() -> None:
     """Within a percent, as the page says, for every module measured."""
     rows, again = STUDY.read()
-    found = recommended(rows, evidence(rows, again))
+    found = recommended(rows, evidence(rows, again)[GPU])
     assert len(found) == 16
     assert all(one.gains[1] >= WORSE for one in found)
 
@@ -172,9 +172,8 @@ def test_no_plan_of_a_recorded_workload_beats_its_bound(workload: str) -> None:
 
 def again(level: str, recommended: int, gains: tuple[float, float], told: float = nan, test: str = "fresh") -> Fresh:
     """A plan of a fresh test with its predicted and measured gain, and the expected one with a limit of 1 point."""
-    return Fresh(
-        test, "resnet50_2a", level, recommended, "all", 1.0, 1.0, 1.0, 1.0, nan, *gains, nan, 0.1, 4.0, 9.0, told, 1.0
-    )
+    where, us, told_of_it = (test, fresh.GPUS[test], "resnet50_2a"), (1.0, 1.0, 1.0, 1.0, nan), (9.0, told, 1.0)
+    return Fresh(*where, level, recommended, "all", *us, *gains, nan, 0.1, 4.0, *told_of_it)
 
 
 def test_a_recommendation_is_compared_with_what_was_turned_down() -> None:
@@ -218,16 +217,17 @@ def test_what_was_recommended_measures_no_worse_on_another_machine(test: str) ->
 @pytest.mark.parametrize("test", fresh.TESTS)
 def test_every_plan_of_a_fresh_test_was_measured_in_every_round(test: str) -> None:
     measured = fresh.measured_us(test)
-    trials = list(read(fresh.plans_of(test), session_on(fresh.GPU)))
+    trials = list(read(fresh.plans_of(test), session_on(fresh.GPUS[test])))
     assert {(one.workload, one.name) for one in trials} == set(measured)
     turns = {(one.workload, one.name): 1 if one.plan.sms else len(one.plan.lanes) for one in trials}
     for key, rounds in measured.items():
         assert [len(one) for one in rounds] == [turns[key]] * fresh.ROUNDS
 
 
-def test_the_answers_are_those_of_the_plans() -> None:
-    answers = from_csv(fresh.Answer, fresh.answers_of("second"))
-    trials = [one for one in read(fresh.plans_of("second"), session_on(fresh.GPU)) if one.name != NOTHING]
+@pytest.mark.parametrize("test", ["second", "third"])
+def test_the_answers_are_those_of_the_plans(test: str) -> None:
+    answers = from_csv(fresh.Answer, fresh.answers_of(test))
+    trials = [one for one in read(fresh.plans_of(test), session_on(fresh.GPUS[test])) if one.name != NOTHING]
     assert [(one.workload, one.level) for one in answers] == [(one.workload, one.level) for one in trials]
     assert [one.recommended for one in answers] == [one.name.endswith(fresh.RECOMMENDED) for one in trials]
 
@@ -250,6 +250,14 @@ def test_the_share_shrinks_a_large_gain_and_leaves_no_gain_at_zero() -> None:
     assert WAYS["as predicted"](20.0, others) == 20.0
     assert WAYS["less the mean shortfall"](1.0, others) == -2.0
     assert WAYS["a share of it"](20.0, others) == 10.0 and WAYS["a share of it"](0.0, others) == 0.0
+
+
+def test_an_error_belongs_to_the_gpu_that_showed_it() -> None:
+    here, there = again("algorithms", 1, (5.0, 2.0)), again("algorithms", 1, (7.0, 1.0), test="third")
+    found = evidence([row("algorithms", "best", 2.0, 1.0)], [here, there])
+    assert [one.measured for one in found[GPU]["algorithms"]] == [1.0, 2.0]
+    assert [one.measured for one in found[OTHER_GPU]["algorithms"]] == [1.0]
+    assert not found[GPU]["plan"] and {one.workload for one in found[OTHER_GPU]["plan"]} > {"inception_3a"}
 
 
 def test_plans_take_turns_within_their_workload() -> None:

@@ -1,10 +1,10 @@
-"""A fresh test of what `gpusim select` recommends: its plans and their measurement (`fresh_report.py` has the page).
+"""Fresh tests of what `gpusim select` recommends: their plans and measurement (`fresh_report.py` has the page).
 
-    python -m experiments.control_worth.fresh TEST   # choose the plans of a test: TEST_plans_h100-sxm.txt
+    python -m experiments.control_worth.fresh TEST   # choose the plans of a test: TEST_plans_GPU.txt
 
 For each workload there are plain streams, the best algorithms in the same streams, and the plan found, as far as they
 differ. What the command recommended is named so in the file, which was written before the measurement. Where no plan
-is, it recommended plain streams. TEST_answers_h100-sxm.csv has the gains that it printed. Neither is made again when
+is, it recommended plain streams. TEST_answers_GPU.csv has the gains that it printed. Neither is made again when
 the model changes.
 """
 
@@ -49,7 +49,6 @@ from gpusim.lab.record.program import Program
 from gpusim.session import Session
 
 Identity = tuple[object, ...]
-GPU = "h100-sxm"
 RESIDUAL = tuple(f"resnet50_{name}" for name in ("2a", "3a", "4a", "5a"))
 SMALL = tuple(name for name in MODULES if name.endswith("_b16"))
 LARGE = tuple(name for name in MODULES if name not in SMALL)
@@ -84,23 +83,34 @@ WORKLOADS = {  # of each test
         *pairs(FIRES, SMALL, 4),
         *pairs(SMALL, LARGE, 3),
     ),
+    "third": (
+        *MODULES,
+        *RESIDUAL,
+        *FIRES,
+        *DIVIDED,
+        *pairs(RESIDUAL, SMALL, 6),
+        *pairs(FIRES, SMALL, 20),
+        *pairs(DIVIDED, SMALL, 12),
+        *pairs(SMALL, LARGE, 20),
+    ),
 }
+GPUS = {"fresh": "h100-sxm", "second": "h100-sxm", "third": "h200"}  # of each test
 TESTS = tuple(WORKLOADS)
 
 
 def plans_of(test: str) -> Path:
     """The plans of a test, one per line."""
-    return HERE / f"{test}_plans_{GPU}.txt"
+    return HERE / f"{test}_plans_{GPUS[test]}.txt"
 
 
 def answers_of(test: str) -> Path:
     """What `gpusim select` said of the plans of a test, before they were measured."""
-    return HERE / f"{test}_answers_{GPU}.csv"
+    return HERE / f"{test}_answers_{GPUS[test]}.csv"
 
 
 def measured_of(test: str) -> Path:
     """The measurement of a test."""
-    return HERE / f"{test}_{GPU}.csv.gz"
+    return HERE / f"{test}_{GPUS[test]}.csv.gz"
 
 
 @dataclass(frozen=True)
@@ -147,7 +157,7 @@ def _named(recommended: bool) -> str:
 
 def write(test: str) -> None:
     """Choose the plans of a test and write them and the answers; their calls are added to those that are there."""
-    session = session_on(GPU)
+    session = session_on(GPUS[test])
     calls, plans = dict.fromkeys(CALLS.read_text(encoding="utf-8").splitlines()), list[str]()
     answers = list[Answer]()
     for workload in WORKLOADS[test]:
@@ -169,7 +179,7 @@ def answers_for(found: Sequence[Trial], session: Session) -> list[Answer]:
     made = []
     for trial in found[1:]:
         predicted = gain(plain_us, expected_us(trial, session))
-        error = chosen_error(GPU, operation_us, "plan" if trial.level == "all" else "algorithms")
+        error = chosen_error(session.gpu.name, operation_us, "plan" if trial.level == "all" else "algorithms")
         assert error is not None
         taken, told = int(trial.name.endswith(RECOMMENDED)), (predicted, error.expected(predicted), error.limit)
         made.append(Answer(trial.workload, trial.level, taken, *told))
@@ -185,17 +195,16 @@ def rotated(lines: Sequence[str], n: int) -> list[str]:
     return [line for mine in of.values() for line in (*mine[n % len(mine) :], *mine[: n % len(mine)])]
 
 
-def measure() -> None:
-    """Run the plans of the tests on this machine's GPU: in each round all of them, in another order."""
-    for test in TESTS:
-        plans, printed = plans_of(test).read_text(encoding="utf-8").splitlines(), list[dict[str, str]]()
-        with tempfile.TemporaryDirectory() as folder:
-            program, path = Program(Path(folder)), Path(folder) / "plans.txt"
-            for n in range(ROUNDS):
-                path.write_text("".join(f"{line}\n" for line in rotated(plans, n)), encoding="utf-8")
-                rows = csv.DictReader(condensed(program.printed("plans", CALLS, path)))
-                printed += [{"round": str(n), **row} for row in rows]
-        write_table(measured_of(test), to_csv(TITLES, printed))
+def measure(test: str) -> None:
+    """Run the plans of a test on this machine's GPU: in each round all of them, in another order."""
+    plans, printed = plans_of(test).read_text(encoding="utf-8").splitlines(), list[dict[str, str]]()
+    with tempfile.TemporaryDirectory() as folder:
+        program, path = Program(Path(folder)), Path(folder) / "plans.txt"
+        for n in range(ROUNDS):
+            path.write_text("".join(f"{line}\n" for line in rotated(plans, n)), encoding="utf-8")
+            rows = csv.DictReader(condensed(program.printed("plans", CALLS, path)))
+            printed += [{"round": str(n), **row} for row in rows]
+    write_table(measured_of(test), to_csv(TITLES, printed))
 
 
 def measured_us(test: str) -> dict[tuple[str, str], list[list[float]]]:
@@ -210,17 +219,17 @@ def measured_us(test: str) -> dict[tuple[str, str], list[list[float]]]:
 # ---- scored ----------------------------------------------------------------------------------------------------------
 
 
-def all_rows(earlier_us: Mapping[Identity, float]) -> list[Fresh]:
+def all_rows(earlier_us: Mapping[str, Mapping[Identity, float]]) -> list[Fresh]:
     """Every plan of each test, predicted and measured.
 
     Args:
-        earlier_us: makespans of plans in the earlier measurement, us.
+        earlier_us: makespans of plans in the earlier measurement on a GPU, us.
     """
-    return [row for test in TESTS for row in _rows(test, earlier_us)]
+    return [row for test in TESTS for row in _rows(test, earlier_us.get(GPUS[test], {}))]
 
 
 def _rows(test: str, earlier_us: Mapping[Identity, float]) -> Iterator[Fresh]:
-    session, times = session_on(GPU), measured_us(test)
+    session, times = session_on(GPUS[test]), measured_us(test)
     made: list[Answer] = from_csv(Answer, answers_of(test)) if answers_of(test).exists() else []
     answers = {(one.workload, one.level): one for one in made}
     for workload, mine in grouped(read(plans_of(test), session), lambda trial: trial.workload).items():
@@ -235,6 +244,7 @@ def _rows(test: str, earlier_us: Mapping[Identity, float]) -> Iterator[Fresh]:
             told = (answer.predicted_gain, answer.expected_gain, answer.limit) if answer else (nan, nan, nan)
             yield Fresh(
                 test,
+                GPUS[test],
                 workload,
                 trial.level,
                 int(trial in steps),

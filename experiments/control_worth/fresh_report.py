@@ -20,6 +20,7 @@ class Fresh:
 
     Attributes:
         test: name of the test.
+        gpu: on which it was measured.
         workload: name of its trace, or of two.
         level: `nothing`: plain streams; `algorithms`: the best in the same streams; `all`: the plan found.
         recommended: 1 if `gpusim select` recommended it before it was measured, else 0.
@@ -37,6 +38,7 @@ class Fresh:
     """
 
     test: str
+    gpu: str
     workload: str
     level: str
     recommended: int

@@ -3,11 +3,11 @@
 Plans for modules, pairs of programs and networks, each chosen at one level of control (`plans.py`), were run on an
 H100: `measured_h100-sxm.csv.gz`. This predicts every plan with the model as it is from recordings of an H200, takes for
 each workload and level the plan that it predicts best, and compares its gain over plain streams with the measured one.
-What `gpusim select` recommends was measured again, later (`fresh.py`). It prints the main tables and writes README.md,
-result.csv, fresh.csv and gains.png beside itself (or to DIR).
+What `gpusim select` recommends was measured again, later, on an H100 and an H200 (`fresh.py`). It prints the main
+tables and writes README.md, result.csv, fresh.csv and gains.png beside itself (or to DIR).
 
     python experiments/control_worth/run.py --measure   # run the plans on this machine's GPU (an H100)
-    python experiments/control_worth/run.py --fresh     # run those of the fresh tests
+    python experiments/control_worth/run.py --fresh     # run those of the first fresh test; --second, --third (an H200)
     python experiments/control_worth/run.py --errors    # the error of chosen plans that `gpusim select` prints
 """
 
@@ -16,11 +16,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import fsum
 from pathlib import Path
 
 from experiments import chosen_errors
-from experiments.chosen_errors import Evidence, Point
+from experiments.chosen_errors import Evidence
 from experiments.control_worth import expected, fresh, fresh_report, report
 from experiments.control_worth.fresh_report import Fresh
 from experiments.control_worth.plans import (
@@ -34,6 +35,7 @@ from experiments.control_worth.plans import (
     session_on,
 )
 from experiments.control_worth.report import Row
+from experiments.hardware_check import run as hardware_check
 from experiments.plans import condensed, makespans_us, medians
 from experiments.study import Run, Study
 from gpusim.choose.chosen import Kind
@@ -43,10 +45,11 @@ from gpusim.common.tables import print_line
 from gpusim.lab.record.program import Program
 from gpusim.session import Session
 
-GPU = "h100-sxm"
+GPU, OTHER_GPU = "h100-sxm", "h200"
 PLANS, CALLS, MEASURED = HERE / f"plans_{GPU}.txt", HERE / "calls.txt", HERE / f"measured_{GPU}.csv.gz"
 QUOTAS = ("even", "warped-slicer")  # policies that mix blocks of several streams on an SM
 RUNS = 5  # of the program
+KINDS: dict[str, Kind] = {"all": "plan", "algorithms": "algorithms", "order": "order"}  # of choice, by level
 
 
 def all_rows() -> list[Row]:
@@ -97,22 +100,29 @@ def run_plans() -> None:
 
 
 def write_errors() -> None:
-    """Write the error of chosen plans on this GPU for `gpusim select`, from the rows beside the script."""
-    chosen_errors.write_errors(GPU, evidence(*STUDY.read()))
+    """Write the error of chosen plans on each GPU for `gpusim select`, from the tables of the studies."""
+    chosen_errors.write_errors(evidence(*STUDY.read()))
 
 
-def evidence(rows: Sequence[Row], again: Sequence[Fresh]) -> Evidence:
-    """Chosen plans that were measured, by kind of choice: those of each level, and those of the fresh tests."""
-    levels: dict[str, Kind] = {"all": "plan", "algorithms": "algorithms", "order": "order"}
-    made: dict[Kind, list[Point]] = {kind: [] for kind in levels.values()}
-    for level, kind in levels.items():
-        of_level = (one for one in again if one.level == level)
-        made[kind] += [row.point for row in (*report.chosen(rows, level).values(), *of_level)]
-    return made
+def evidence(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, Evidence]:
+    """Chosen plans that were measured, by GPU and kind of choice: an error belongs to the GPU that showed it.
+
+    On the H100 these are the choices of each level and of the fresh tests; on the H200 those of its fresh test and of
+    experiments/hardware_check.
+    """
+    chosen = {level: [row.point for row in report.chosen(rows, level).values()] for level in KINDS}
+    earlier = {GPU: chosen, OTHER_GPU: {"all": hardware_check.points(*hardware_check.STUDY.read())}}
+    return {
+        gpu: {
+            kind: [*found.get(level, ()), *(row.point for row in again if (row.gpu, row.level) == (gpu, level))]
+            for level, kind in KINDS.items()
+        }
+        for gpu, found in earlier.items()
+    }
 
 
 def earlier_us() -> dict[fresh.Identity, float]:
-    """Measured makespans of the plans whose streams one flag releases, us."""
+    """Measured makespans of the plans whose streams one flag releases, on the H100, us."""
     measured = makespans_us(MEASURED)
     found: dict[fresh.Identity, float] = {}
     for trial in read(PLANS, session_on(GPU)):
@@ -122,12 +132,12 @@ def earlier_us() -> dict[fresh.Identity, float]:
 
 def rows(run: Run) -> dict[str, list[Row] | list[Fresh]]:
     """Every plan; prints what each level gains, the plans of `gpusim select`, and their fresh test."""
-    found, again = all_rows(), fresh.all_rows(earlier_us())
+    found, again = all_rows(), fresh.all_rows({GPU: earlier_us()})
     known = evidence(found, again)
     tables = [
         report.level_table(found),
-        report.select_table(report.recommended(found, known)),
-        expected.table_of(known),
+        report.select_table(report.recommended(found, known[GPU])),
+        *map(expected.table_of, known.values()),
     ]
     tables += [fresh_report.choice_table(fresh_report.cases(again, test)) for test in fresh.TESTS]
     for made in tables:
@@ -139,7 +149,9 @@ def rows(run: Run) -> dict[str, list[Row] | list[Fresh]]:
 def page(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, object]:
     """What the page says."""
     known = evidence(rows, again)
-    return report.page(rows, known) | expected.page(known, again) | fresh_report.page(again, fresh.TESTS)
+    here, other = (expected.page(known[gpu], [row for row in again if row.gpu == gpu]) for gpu in (GPU, OTHER_GPU))
+    numbers = report.page(rows, known[GPU]) | fresh_report.page(again, fresh.TESTS) | here
+    return numbers | {f"{OTHER_GPU}_{name}": value for name, value in other.items()}
 
 
 def draw(rows: Sequence[Row], again: Sequence[Fresh], path: Path) -> None:
@@ -156,7 +168,10 @@ STUDY = Study(
     {"gains.png": draw},
     {
         "measure": (run_plans, "run the plans on this machine's GPU: measured_h100-sxm.csv.gz"),
-        "fresh": (fresh.measure, "run the plans of the fresh tests: fresh_h100-sxm.csv.gz, second_h100-sxm.csv.gz"),
+        **{
+            test: (partial(fresh.measure, test), f"run the plans of the {test} test: {fresh.measured_of(test).name}")
+            for test in fresh.TESTS
+        },
         "errors": (write_errors, "write the error of chosen plans that `gpusim select` prints"),
     },
 )

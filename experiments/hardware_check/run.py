@@ -6,7 +6,6 @@ predicts best, and compares its gain over serial with the measured one, and its 
 all. It writes README.md, result.csv and gains.png beside itself (or to DIR).
 
     python experiments/hardware_check/run.py --measure   # measured.csv.gz: needs an NVIDIA GPU, nvcc and cuDNN
-    python experiments/hardware_check/run.py --errors    # the error of chosen plans that `gpusim select` prints
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 import gpusim
-from experiments import chosen_errors
+from experiments.chosen_errors import REGRET_PERCENT as ASKED_REGRET
 from experiments.chosen_errors import Point, error_of
 from experiments.hardware_check.plans import HERE, Tried, read
 from experiments.markdown import table
@@ -347,8 +346,8 @@ def choice_means(found: Sequence[Recommended]) -> dict[str, object]:
         "recommended_size": mean([abs(error) for error in taken]),
         "recommended_worst": min(one.measured for one in found),
         "recommended_regret": regret,
-        "asked_regret": chosen_errors.REGRET_PERCENT,
-        "met_asked": "met" if regret <= chosen_errors.REGRET_PERCENT else "missed",
+        "asked_regret": ASKED_REGRET,
+        "met_asked": "met" if regret <= ASKED_REGRET else "missed",
     }
 
 
@@ -410,15 +409,9 @@ def rows(run: Run) -> dict[str, list[Row]]:
     return {"result.csv": all_rows()}
 
 
-def write_errors() -> None:
-    """Write the error of chosen plans for `gpusim select`, from the rows beside the script."""
-    (made,) = STUDY.read()
-    chosen_errors.write_errors("h200", {"plan": points(choices(made))})
-
-
-def points(found: Iterable[Choice]) -> list[Point]:
-    """Choices among those that tell the error of choices."""
-    return [Point(one.module, operation_us(one.module), one.predicted, one.measured) for one in found]
+def points(rows: Iterable[Row]) -> list[Point]:
+    """What `gpusim select` would choose of the measured plans, among those that tell the error of choices."""
+    return [Point(one.module, operation_us(one.module), one.predicted, one.measured) for one in choices(rows)]
 
 
 STUDY = Study(
@@ -428,10 +421,7 @@ STUDY = Study(
     rows,
     page,
     {"gains.png": draw},
-    {
-        "measure": (run_plans, "run the plans on this machine's GPU: measured.csv.gz"),
-        "errors": (write_errors, "write the error of chosen plans that `gpusim select` prints"),
-    },
+    {"measure": (run_plans, "run the plans on this machine's GPU: measured.csv.gz")},
 )
 
 if __name__ == "__main__":
