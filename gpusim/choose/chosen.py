@@ -2,8 +2,8 @@
 
 The best of many predictions is too good on the mean: it is also chosen for what the model gets wrong (the winner's
 curse). So a chosen plan is not given the error of co-runs that nobody chose, but that of chosen plans that were
-measured: `run.py --errors` of experiments/hardware_check and experiments/control_worth writes it. They gained a share
-of what was predicted, and so the expected gain of a plan is this share of its predicted gain. A plan is recommended if
+measured: `run.py --errors` of experiments/control_worth writes it. They gained a share of what was predicted, and so
+the expected gain of a plan is this share of its predicted gain. A plan is recommended if
 its expected gain exceeds what one such plan in ten falls short of its own: then at least nine in ten should gain.
 """
 
@@ -66,13 +66,8 @@ def steps_taken(steps: Iterable[tuple[float, ChosenError | None]]) -> list[int]:
 
 
 def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:
-    """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there.
-
-    Where no choice of algorithms was measured, it is that of plans, of which these are a part.
-    """
-    measured = known_errors().get(gpu, {})
-    known = kind if kind in measured or kind != "algorithms" else "plan"
-    values = measured.get(known, {}).get(length_of(operation_us))
+    """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there."""
+    values = known_errors().get(gpu, {}).get(kind, {}).get(length_of(operation_us))
     return None if values is None else ChosenError(**values)
 
 
