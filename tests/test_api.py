@@ -183,8 +183,10 @@ def test_results_print_as_a_line() -> None:
         gpusim.compare(TABLE_1),
         gpusim.select(module, streams="branches", sharing="streams"),
         gpusim.advise([module, module], jobs=1),
+        gpusim.pairs(module),
     )
-    for one, start in zip(found, ("Comparison(trace=", "Selection(trace=", "Advice(trace="), strict=True):
+    starts = ("Comparison(trace=", "Selection(trace=", "Advice(trace=", "Pairs(trace=")
+    for one, start in zip(found, starts, strict=True):
         assert repr(one) == str(one) and repr(one).startswith(start) and len(repr(one)) < 200
     assert repr(found[0]).endswith(f"makespan_us={found[0].table.makespan_us[0]:.1f})")
 

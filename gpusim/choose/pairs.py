@@ -84,6 +84,10 @@ class Pairs:
     # those of them with algorithms that complement one another; first that which gains most over the fastest algorithms
     cases: tuple[Case, ...]
 
+    def __repr__(self) -> str:
+        counts = f"independent={self.independent}, cases={len(self.cases)}"
+        return f"Pairs(trace={self.trace!r}, gpu={self.gpu!r}, {counts})"
+
 
 def complementary(a: KernelModel, b: KernelModel, gpu: GPU) -> bool:
     """Whether two kernels complement one another by the rule above."""
