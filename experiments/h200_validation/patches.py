@@ -350,7 +350,7 @@ def no_left_writes() -> None:
 def any_memory_part() -> None:
     """What keeps an SM busy does not limit how much of a recorded time was waiting for memory."""
     known = memory.loads_beside
-    put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free, full: known(dram_busy, l2_busy, 0.0, full))
+    put(fit, "loads_beside", lambda dram_busy, l2_busy, least_free, *queues: known(dram_busy, l2_busy, 0.0, *queues))
 
 
 def no_carveouts() -> None:
@@ -388,7 +388,7 @@ def touched_as_told() -> None:
 def no_graphs() -> None:
     """Kernels of a profile start as in a stream."""
     known = context._of_graph
-    put(context, "_of_graph", lambda stream, gap_us, load_us: known(stream, gap_us, gap_us))
+    put(context, "_of_graph", lambda stream, constants, _: known(stream, constants, constants.kernel_gap_us))
 
 
 def always_in_step() -> None:
