@@ -446,9 +446,10 @@ def test_a_file_in_no_folder_is_refused_before_the_search(capsys: Capture, tmp_p
 @pytest.mark.parametrize("module", ["inception_4a_b16", "resnet50_3a"])
 def test_with_more_ways_to_share_no_plan_is_worse(module: str) -> None:
     found = [select(load_trace(TRACES / f"{module}.json.gz"), load_gpu("h200"), sharing=kind) for kind in SHARING]
-    times = [one.best.makespan_us for one in found]
+    times = [one.found.expected_us for one in found]  # a smaller gain may be no reason to recommend it
     assert times == sorted(times, reverse=True)
-    assert all(one.bound.us <= one.best.makespan_us <= one.baselines[0][1].makespan_us for one in found)
+    assert all(one.bound.us <= one.found.makespan_us for one in found)
+    assert all(one.found.expected_us <= one.baselines[0][1].expected_us for one in found)
     plain, splits, every = ({one.plan.key for one in selection.seen} for selection in found)
     assert len(plain) < len(splits) < len(every)
     assert found[0].best.plan.key in splits  # only what is replayed to fill the frontier, at last, may differ
