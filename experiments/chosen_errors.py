@@ -30,6 +30,11 @@ class Point:
     predicted: float
     measured: float
 
+    @property
+    def gains(self) -> tuple[float, float]:
+        """The predicted and the measured gain."""
+        return self.predicted, self.measured
+
 
 Evidence = Mapping[Kind, Sequence[Point]]
 """Chosen plans that were measured, by kind of choice."""
@@ -39,7 +44,7 @@ def error_without(workload: str, operation_us: float, points: Iterable[Point]) -
     """The error of chosen plans for other workloads whose operations are as long; None: there are none."""
     length = length_of(operation_us)
     others = [one for one in points if one.workload != workload and length_of(one.operation_us) == length]
-    gains = [(one.predicted, one.measured) for one in others if one.predicted > 0.0]
+    gains = [one.gains for one in others if one.predicted > 0.0]
     return error_of(gains) if gains else None
 
 
@@ -53,10 +58,7 @@ def error_of(gains: Sequence[tuple[float, float]]) -> ChosenError:
 def errors_of(points: Iterable[Point]) -> dict[str, dict[str, Any]]:
     """The error of chosen plans by length of their operations, for `chosen.json`."""
     found = grouped((point for point in points if point.predicted > 0.0), lambda point: length_of(point.operation_us))
-    return {
-        length: asdict(error_of([(one.predicted, one.measured) for one in mine]))
-        for length, mine in sorted(found.items())
-    }
+    return {length: asdict(error_of([one.gains for one in mine])) for length, mine in sorted(found.items())}
 
 
 def write_errors(found: Mapping[str, Evidence]) -> None:

@@ -29,7 +29,7 @@ def groups(evidence: Evidence) -> dict[tuple[Kind, str], list[Point]]:
 
 def others(point: Point, points: Sequence[Point]) -> Gains:
     """The gains of plans for other workloads."""
-    return [(one.predicted, one.measured) for one in points if one.workload != point.workload]
+    return [one.gains for one in points if one.workload != point.workload]
 
 
 def as_predicted(predicted: float, known: Gains) -> float:
@@ -58,7 +58,7 @@ def table_of(evidence: Evidence) -> str:
     """How far off each way is, of workloads that are left out."""
     cells, off = [], list[tuple[float, list[float]]]()
     for (kind, length), points in groups(evidence).items():
-        error = error_of([(one.predicted, one.measured) for one in points])
+        error = error_of([one.gains for one in points])
         mine = [
             (one.predicted, [way(one.predicted, others(one, points)) - one.measured for way in WAYS.values()])
             for one in points
@@ -168,9 +168,9 @@ def page(evidence: Evidence, rows: Sequence[Fresh]) -> dict[str, object]:
     """What the page says of it."""
     tests = dict.fromkeys(row.test for row in rows)
     found = [case for test in tests for case in cases(rows, test)]
-    short = groups(evidence)["plan", "long"]
+    long = groups(evidence)["plan", "long"]
     return {
-        "long_share": error_of([(one.predicted, one.measured) for one in short]).share,
+        "long_share": error_of([one.gains for one in long]).share,
         "large_gain": LARGE,
         "expected": table_of(evidence),
         "rules": rule_table(evidence, found),

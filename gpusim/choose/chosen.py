@@ -3,8 +3,8 @@
 The best of many predictions is too good on the mean: it is also chosen for what the model gets wrong (the winner's
 curse). So a chosen plan is not given the error of co-runs that nobody chose, but that of chosen plans that were
 measured: `run.py --errors` of experiments/control_worth writes it. They gained a share of what was predicted, and so
-the expected gain of a plan is this share of its predicted gain. A plan is recommended if its expected gain exceeds what
-one such plan in ten falls short of its own: then at least nine in ten should gain.
+the expected gain of a plan is this share of its predicted gain. One such plan in ten falls short of its expected gain
+by a limit or more. A plan is recommended if its expected gain exceeds this limit: then nine in ten should gain.
 """
 
 from __future__ import annotations

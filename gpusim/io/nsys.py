@@ -237,7 +237,7 @@ class _Export:
             )
 
     def _add(self, row: sqlite3.Row, work: KernelRun | CopyRun, label: str = "") -> None:
-        """Add what a row of a table with the columns `_OF_WORK` tells."""
+        """Add the kernel or copy of a row, whose table has the columns `_OF_WORK`."""
         end, start, order, device = _whole(row["end"]), _whole(row["start"]), row["correlationId"], row["deviceId"]
         duration = (end - start) / 1000
         if duration < 0:
