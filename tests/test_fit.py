@@ -12,6 +12,8 @@ from tiny import launch, tiny
 
 from gpusim.calibrate.fit import (
     BLOCK_ENDS_CYCLES,
+    DRAM_INTAKE_BYTES,
+    L2_INTAKE_BYTES,
     _active_within,
     _before_work_us,
     _fitted,
@@ -89,6 +91,15 @@ def test_what_is_left_without_waiting_for_hits_in_l2_is_at_least_what_the_sm_too
     assert model.own_load.l2 == pytest.approx(busy, rel=1e-9)
 
 
+def test_an_sm_takes_in_no_more_than_its_bytes_of_a_cycle() -> None:
+    """Four blocks on four SMs: 0.3 of the time at DRAM's rate, 0.4 at that of L2, and the ends of a block."""
+    cycles = 10.0 * GPU.boost_clock_mhz
+    from_dram, from_l2 = 0.3 * DRAM_INTAKE_BYTES * cycles, 0.4 * L2_INTAKE_BYTES * cycles
+    told = {"dram_read_bytes": from_dram, "l1_read_bytes": from_dram + from_l2, "l2_read_bytes": 1.0}
+    model = _shape(counted(**told, l2_busy_us=10.0), 1, 10.0, GPU)
+    assert model.unit_us == pytest.approx(0.7 + ENDS, rel=1e-6)
+
+
 def test_a_block_of_fewer_warps_than_schedulers_takes_of_a_pipe_what_it_holds_it() -> None:
     """One warp competes with none: the pipe was busy for 0.8 of the time, though no other warp waited for it."""
     told = counted(threads=32, fma_cycles=0.8 * CYCLES, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
@@ -127,7 +138,7 @@ def test_a_kernel_waited_for_dram_no_longer_than_its_warps_did(waits: float, fre
     busy = 0.6 if waits == 1.0 else 0.99
     stalls = WarpStalls(long_scoreboard=10.0 * waits, wait=10.0 * (1.0 - waits))
     moved = busy * 10.0 * GPU.model.dram_sustained_gb_per_s * 1e3 / 8
-    model = _shape(counted(8, dram_read_bytes=0.75 * moved, dram_write_bytes=0.25 * moved, stalls=stalls), 1, 10.0, GPU)
+    model = _shape(counted(8, dram_read_bytes=0.25 * moved, dram_write_bytes=0.75 * moved, stalls=stalls), 1, 10.0, GPU)
     assert model.unit_us == pytest.approx(free, rel=2e-6), "the least use of pipes takes the rest"
     felt = (1.0 - free * free) ** 0.5
     assert model.own_load.dram == pytest.approx(felt / free, rel=5e-6)

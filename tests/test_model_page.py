@@ -57,6 +57,7 @@ SAID = [  # words of the page with the numbers of the code
     f"max({contention.LEAST_LSU:g}, u_LSU)",
     f"> {recorded.TENSOR_SHARE:g} avg S",
     f"{fit.BLOCK_ENDS_CYCLES:g} cycles",
+    f"(dram_read_bytes/{fit.DRAM_INTAKE_BYTES:g}+max(0,l1_read_bytes-dram_read_bytes)/{fit.L2_INTAKE_BYTES:g})",
     f"held = max({fit.LEAST_CLOCK:g}, 1 - u₀ max(0, 1 - `clock_mhz`/({fit.HELD_BELOW:g} C `tensor_clock_share`)))",
     f"by {clock.ROOT_STEPS} steps of Newton's method",
     f"else {kernel.OTHER_POWER:g}/(N S)",

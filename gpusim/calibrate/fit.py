@@ -70,6 +70,8 @@ BLOCK_ENDS_CYCLES = 2280.0  # of a block that nothing covers: its start and its 
 HELD_BELOW = 0.97  # of the clock of tensor cores: short kernels seem as slow, by what is counted around them [V]
 LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 MOST_REQUEST_BYTES = 512.0  # of a load by a warp: 16 bytes per lane ([V] dram_read4 of experiments/resource_matrix)
+DRAM_INTAKE_BYTES = 64.0  # that an SM takes in from DRAM in a cycle, at most ([V] h100_microbench, ahead.csv)
+L2_INTAKE_BYTES = 93.0  # the same of what L2 holds ([V] l2_read_sm_gb_per_s of experiments/h200_microbench)
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -372,39 +374,49 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
     Nothing covers the start and the end of a block that is alone on its SM, nor of blocks in one wave, which start and
-    end together [D]. Reading ahead does not hide longer reads there.
+    end together [D]. Reading ahead does not hide longer reads in one wave.
     """
     launch, kernel, residents, working_us, exposed, tiled = recorded
     moved = _dram_bytes(launch) + _left_bytes(launch, working_us, gpu)
     dram = moved * launch.blocks / working_us / 1e3 / gpu.model.dram_sustained_gb_per_s
     l2 = _l2_us(launch.mix, gpu) * launch.blocks / (working_us * _active_share(launch.mix))
     competing = max(1.0, residents * kernel.warps_per_scheduler)
-    turns = competing * max(kernel.demands) if kernel.counted else 0.0
+    turns = max(competing * max(kernel.demands), _taking_in(launch, working_us, gpu)) if kernel.counted else 0.0
     if kernel.counted and (residents <= 1.0 or kernel.one_wave):  # no other block works meanwhile
         times = tiled / gpu.sm_count if residents <= 1.0 else 1.0
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
-    turns = min(1.0, turns)
-    least_free = max(turns, _time_without_queues(kernel, residents, launch.mix, exposed))
+    early = 1.0 if kernel.one_wave else exposed
+    least_free = max(min(1.0, turns), _time_without_queues(kernel, residents, launch.mix, exposed, early))
     longer = _reads_longer(launch, gpu)
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), longer)
-    dram, l2, early = read_ahead(dram, l2, free, 1.0 if residents <= 1.0 or kernel.one_wave else exposed)
+    dram, l2, early = read_ahead(dram, l2, free, early)
     hits_exposed = hit_wait_share(launch.mix) * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
     waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - least_free / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
 
 
-def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
+def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float, early: float) -> float:
     """Time of an instruction if the kernel had not waited for queues of L2 and DRAM, over that in the recording.
 
     Reads would have a shorter latency. The time of an instruction on the SM stays, so less of it would be hidden. It
     counts as 0 without counters.
     """
-    reads, throttled = queued_shares(mix, exposed)
+    reads, throttled = queued_shares(mix, exposed, early)
     if not kernel.counted:
         return 1.0 - reads - throttled
     latency = max(kernel.service_demand, kernel.latency - reads)
     return min(1.0, time_at(replace(kernel, latency=latency), residents) - throttled)
+
+
+def _taking_in(launch: KernelLaunch, working_us: float, gpu: GPU) -> float:
+    """Share of ``working_us`` in which an SM can take in all that a kernel reads from DRAM, and from L2."""
+    if launch.mix is None:
+        return 0.0
+    from_dram = launch.mix.dram_read_bytes or 0.0
+    from_l2 = max(0.0, (launch.mix.l1_read_bytes or 0.0) - from_dram)
+    cycles = (from_dram / DRAM_INTAKE_BYTES + from_l2 / L2_INTAKE_BYTES) * launch.blocks / gpu.sm_count
+    return cycles / gpu.boost_clock_mhz / working_us
 
 
 def _held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
