@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
@@ -41,6 +42,24 @@ class InputError(ValueError):
         parts = [_cut(str(part)) for part in given]
         line = ": ".join(part for part in parts if part)
         return one_line(f"{line}; expected {self.expected}" if self.expected else line)
+
+    def at(self, path: str | Path | None = None, place: str | None = None, problem: str | None = None) -> InputError:
+        """The same fault with another file, place or problem; what is None stays."""
+        return InputError(
+            self.path if path is None else path,
+            self.place if place is None else place,
+            self.problem if problem is None else problem,
+            self.expected,
+        )
+
+
+@contextmanager
+def faults_of(path: str | Path | None = None, place: str | None = None) -> Iterator[None]:
+    """Name the file of wrong input that the block meets, where the error names none; and its place, if it is given."""
+    try:
+        yield
+    except InputError as error:
+        raise error.at(error.path or path, place) from None
 
 
 def _cut(text: str) -> str:
@@ -132,7 +151,7 @@ def told(
     place, owner = _place((*within, *error["loc"]), model)
     raised = error.get("ctx", {}).get("error")
     if isinstance(raised, InputError):
-        return InputError(path, ".".join(filter(None, (place, raised.place))), raised.problem, raised.expected)
+        return raised.at(path, ".".join(filter(None, (place, raised.place))))
     if error["type"].startswith("union_tag"):
         place += ".kind"
     return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner, patterns))

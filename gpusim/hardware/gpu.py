@@ -414,7 +414,7 @@ def _parsed(path: Path, text: str) -> GPU:
     except ValidationError as error:
         raise from_pydantic(path, error, GPUFile) from None
     except InputError as error:
-        raise InputError(path, error.place, error.problem, error.expected) from None
+        raise error.at(path) from None
 
 
 def _build(name: str, file: GPUFile) -> GPU:
@@ -467,7 +467,7 @@ def _merge(
         return section.model_validate({**defaults, **{key: entry.value for key, entry in given.items()}})
     except ValidationError as error:
         inner = from_pydantic(None, error)
-        raise InputError(None, f"{place}.{inner.place}", inner.problem, inner.expected) from None
+        raise inner.at(place=f"{place}.{inner.place}") from None
 
 
 def _optional(entry: SourcedClock | SourcedTflops | None) -> float | None:

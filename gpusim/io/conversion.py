@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.errors import InputError, faults_of, one_line, quote
 from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.io import Order
@@ -67,7 +67,7 @@ def as_trace(
     remarks += _remarks(activities, waits.contradicted, builder.rounded, known_order)
     names = _stream_names(streams)
     programs = _programs(names, name)
-    try:
+    with faults_of(path):
         return Trace(
             version=2 if programs else 1,
             name=_plain(name)[:200] or "imported",
@@ -78,8 +78,6 @@ def as_trace(
             streams=tuple(Stream(name=names[key], operations=tuple(ops)) for key, ops in streams.items()),
             programs=programs,
         )
-    except InputError as fault:
-        raise InputError(path, fault.place, fault.problem, fault.expected) from None
 
 
 class _Builder:
@@ -110,8 +108,7 @@ class _Builder:
             if fault.path is not None:
                 raise
             name = work.name if isinstance(work, KernelRun) else work.what
-            problem = f"{fault.place} {fault.problem}"
-            raise InputError(self.path, f"{id} ({quote(name)})", problem, fault.expected) from None
+            raise fault.at(self.path, f"{id} ({quote(name)})", f"{fault.place} {fault.problem}") from None
 
     def _launch(self, work: KernelRun, duration_us: float, id: str) -> KernelLaunch:
         duration_us = round(duration_us, 3)

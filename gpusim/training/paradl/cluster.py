@@ -134,5 +134,5 @@ def _read(path: Path) -> Cluster:
     except ValidationError as error:
         raise from_pydantic(path, error, ClusterFile) from None
     except InputError as error:
-        raise InputError(error.path or path, error.place, error.problem, error.expected) from None
+        raise error.at(error.path or path) from None
     return Cluster(path.stem, file.title, gpu, file.gpus_per_node, node, network)
