@@ -106,6 +106,7 @@ class Session:
 
     def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
         _require_seed(seed)
+        _require_bool("cache", cache)
         self.gpu = gpu_of(gpu)
         self.recorded_on = None if recorded_on is None else gpu_of(recorded_on)
         self.seed = seed
@@ -420,15 +421,18 @@ class Session:
         new = [text for text in dict.fromkeys(policies) if (objective, seed, text) not in known]
         self.isolated_us(trace)  # fits its kernels once, for all processes
         long = sum(len(op.launches()) for op in trace.operations()) >= MANY_KERNELS
-        coming = zip(new, in_order(_score, (self, trace, objective), new, None if long and FORKS else 1), strict=True)
+        scores = in_order(partial(self._score, trace, objective), new, None if long and FORKS else 1)
+        coming = zip(new, scores, strict=True)
         for text in policies:
             while (objective, seed, text) not in known:
                 replayed, score = next(coming)
                 known[objective, seed, replayed] = score
             yield known[objective, seed, text]
 
-    def _less_stp(self, trace: Trace, policy: str) -> float:
-        """STP of programs that restart, below 0; 0 where one of them starves."""
+    def _score(self, trace: Trace, objective: str, policy: str) -> float:
+        """The makespan; or STP of programs that restart, below 0; 0 where one of them starves."""
+        if objective != "stp":
+            return self.makespan_us(trace, policy)
         try:
             result = self._run(trace, policies_of(spec_of(policy).make(), trace), True, ())
         except Starved:
@@ -465,18 +469,17 @@ def _require_seed(seed: object) -> None:
         raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
 
 
+def _require_bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(None, name, f"is {quote(value)}", "True or False")
+
+
 def _require_wanted(restart: object, keep: object) -> None:
     """Refuse values of ``restart`` and ``keep`` that have another type or unknown names."""
-    if not isinstance(restart, bool):
-        raise InputError(None, "restart", f"is {quote(restart)}", "True or False")
+    _require_bool("restart", restart)
     known = get_args(Keep)
     if isinstance(keep, str) or not isinstance(keep, Collection) or not all(one in known for one in keep):
         raise InputError(None, "keep", f"is {quote(keep)}", f"a list of some of {', '.join(known)}")
-
-
-def _score(shared: tuple[Session, Trace, str], policy: str) -> float:
-    session, trace, objective = shared
-    return session._less_stp(trace, policy) if objective == "stp" else session.makespan_us(trace, policy)
 
 
 # ---- one call

@@ -16,7 +16,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.io import Order
 from gpusim.io.order import dependencies, stream_order
 from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, KernelRun, StreamKey, Timeline
-from gpusim.model.launchable import launch_occupancy
+from gpusim.model.launchable import lacking as lacking
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Copy, Kernel, Stream
@@ -134,12 +134,6 @@ class _Builder:
             if problem:
                 raise InputError(self.path, f"{id} ({quote(known.name)})", problem, "the GPU that it ran on (--gpu)")
         return known
-
-
-def lacking(launch: KernelLaunch, gpu: GPU) -> str:
-    """What an SM of a GPU lacks for a block of a launch, in words; empty where it holds one."""
-    fit = launch_occupancy(launch, gpu)
-    return "" if fit.blocks_per_sm else f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"
 
 
 def communicates(name: str) -> bool:
