@@ -146,20 +146,9 @@ class Session:
         restart: bool = False,
         keep: Collection[Keep] = USUAL,
     ) -> Result:
-        """Replay a trace under a policy.
+        """Replay a trace under a policy; arguments and errors as of `gpusim.replay`.
 
-        Args:
-            trace: what was recorded, or the path of its file.
-            policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object. An oracle
-                replays many divisions and gives the best; it always keeps placements.
-            restart: whether every program starts again when all its streams have ended, until each has ended once.
-                STP, ANTT and fairness need it (`Result.metrics`). Programs that wait for one another, or have
-                arrivals, cannot restart.
-            keep: what the result holds beside its rows.
-
-        Raises:
-            InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
-                for ever, programs that cannot restart, ``restart`` or ``keep`` of another type.
+        An oracle replays many divisions and gives the best; it always keeps placements.
         """
         _require_wanted(restart, keep)
         asked, trace = spec_of(policy) if isinstance(policy, str) else policy, trace_of(trace)
@@ -195,17 +184,10 @@ class Session:
         keep: Collection[Keep] = USUAL,
         step: Step = no_step,
     ) -> Comparison:
-        """Replay a trace under each policy, and under serial for the speedups.
+        """Replay a trace under each policy, and under serial for the speedups; arguments as of `gpusim.compare`.
 
-        Args:
-            trace: what was recorded, or the path of its file.
-            policies: names with parameters or fresh policy objects, or one; one given twice counts once.
-            restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
-            keep: as for `replay`. Serial is always kept, and so are the placements of a short trace.
-            step: called with the name of each step before it starts.
-
-        Raises:
-            InputError: as `replay`.
+        A policy that is given twice counts once. Serial is always kept, and so are the placements of a short trace.
+        ``step`` is called with the name of each step before it starts.
         """
         _require_wanted(restart, keep)
         require_step(step)
@@ -518,7 +500,8 @@ def replay(
         policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh `Policy` object.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
         recorded_on: the GPU of the recording, if the trace names one that does not ship.
-        restart: whether every program starts again until each has ended once, which STP, ANTT and fairness need.
+        restart: whether every program starts again when its streams have ended, until each has ended once. STP, ANTT
+            and fairness need it. Programs that wait for one another, or have arrivals, cannot restart.
         keep: additional data in the result: ``placements`` (where blocks ran), ``residents`` (blocks on each SM),
             ``serial`` (the makespan under serial, which takes one more replay).
 
@@ -542,20 +525,17 @@ def compare(
 ) -> Comparison:
     """Replay a trace under each policy, and compare the results. `Comparison.table` is a DataFrame.
 
+    Other arguments, and errors, are those of `replay`.
+
     Args:
-        trace: the trace: a `Trace`, the path of its file, or ``sample:NAME``.
-        gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
+        trace: the trace.
+        gpu: the GPU of the replay.
         policies: names with parameters or fresh `Policy` objects, or one of these; serial is replayed anyway, for the
             speedups.
-        seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        recorded_on: the GPU of the recording, if the trace names one that does not ship.
+        seed: random seed of block-duration jitter.
+        recorded_on: the GPU of the recording.
         restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
-        keep: additional data in the result: ``placements`` (where blocks ran), ``residents`` (blocks on each SM),
-            ``serial`` (the makespan under serial, which takes one more replay).
-
-    Raises:
-        InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting for
-            ever, programs that cannot restart.
+        keep: additional data in the results.
     """
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.compare(found, policies, restart=restart, keep=keep)

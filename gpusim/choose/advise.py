@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice, product
+from itertools import compress, islice, product
 from math import fsum, inf, sqrt
 from os import PathLike
 from statistics import fmean, stdev
@@ -41,6 +41,7 @@ from gpusim.results.metrics import (
     percentile,
     requests_us,
     sharing,
+    undominated,
 )
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
@@ -146,13 +147,9 @@ class Advice:
     @cached_property
     def pareto(self) -> tuple[Choice, ...]:
         """The choices than which no other slows every program less."""
-
-        def beaten(one: Choice, other: Choice) -> bool:
-            pairs = [(other.slowdown[name], one.slowdown[name]) for name in one.slowdown]
-            return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
-
         known = [one for one in self.choices if not one.refuted]
-        return tuple(one for one in known if not any(beaten(one, other) for other in known))
+        kept = undominated([[one.slowdown[name] for name in self.best.slowdown] for one in known])
+        return tuple(compress(known, kept))
 
     @cached_property
     def competitor(self) -> Choice | None:

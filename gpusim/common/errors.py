@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound="BaseModel")
 
 _LONGEST_QUOTE = 60
 _MOST_MEANT = 3  # names that begin as somebody wrote
@@ -122,6 +124,16 @@ def described(error: BaseException) -> str:
 def from_pydantic(path: str | Path | None, error: ValidationError, model: type[BaseModel] | None = None) -> InputError:
     """Return the first fault that pydantic found in a ``model`` as an `InputError`, as `told` does."""
     return told(first_problem(error), model, path)
+
+
+def checked(model: type[M], content: object, path: str | Path | None = None) -> M:
+    """Return the content of a file as a ``model``; its first fault is an `InputError`."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise from_pydantic(path, error, model) from None
 
 
 def first_problem(error: ValidationError) -> ErrorDetails:

@@ -91,6 +91,19 @@ def geometric_mean(values: Sequence[float]) -> float:
     return exp(fsum(log(value) for value in values) / len(values))
 
 
+def undominated(costs: Sequence[Sequence[float]], close: float = 0.0) -> list[bool]:
+    """Which of some rows of costs are Pareto-optimal: no other row has less of one and no more of any.
+
+    Costs that differ by no more than ``close`` are the same.
+    """
+
+    def beats(other: Sequence[float], mine: Sequence[float]) -> bool:
+        pairs = list(zip(other, mine, strict=True))
+        return all(a <= b + close for a, b in pairs) and any(a < b - close for a, b in pairs)
+
+    return [not any(beats(other, mine) for other in costs) for mine in costs]
+
+
 def utilisation(result: Replayed) -> dict[str, float | None]:
     """Return the utilisation of each of `USES` (0 to 1), mean over all SMs and the makespan; None: unknown."""
     sms = result.usage.sms

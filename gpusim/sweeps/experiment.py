@@ -27,9 +27,9 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from gpusim.common.errors import InputError, expected_one_of, faults_of, from_pydantic, one_line, quote
+from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, one_line, quote
 from gpusim.common.files import is_file, read_toml
 from gpusim.common.fingerprint import module_spec
 from gpusim.common.strict import Strict
@@ -111,11 +111,7 @@ def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> E
         InputError: the file cannot be read, says something else than an experiment, names what there is not, or a
             policy from where none may come.
     """
-    content = read_toml(path, "an experiment")
-    try:
-        file = _ExperimentFile.model_validate(content)
-    except ValidationError as error:
-        raise from_pydantic(path, error, _ExperimentFile) from None
+    file = checked(_ExperimentFile, read_toml(path, "an experiment"), path)
     folder = Path(path).parent
     allowed = [Path(one).resolve() for one in (folder, *code_from)]
     tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
