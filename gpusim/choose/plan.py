@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from itertools import accumulate
 from typing import Any
 
 from gpusim.choose.micro_batches import Division
@@ -44,8 +45,7 @@ class Plan:
         """First and last SM of each stream; None where it may use all."""
         if not self.sms:
             return (None,) * len(self.lanes)
-        ends = [sum(self.sms[: n + 1]) for n in range(len(self.sms))]
-        return tuple((end - count, end - 1) for end, count in zip(ends, self.sms, strict=True))
+        return tuple((end - count, end - 1) for end, count in zip(accumulate(self.sms), self.sms, strict=True))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from gpusim.common.errors import InputError, quote
+from gpusim.common.tables import connected
 from gpusim.trace.graph import Graph, ordered
 
 T = TypeVar("T")
@@ -157,13 +158,8 @@ def _endings(graph: Graph, left: frozenset[str], most: int) -> list[frozenset[st
 
 def groups(graph: Graph, ids: frozenset[str]) -> Stage:
     """The connected components of some operations: dependent operations are in the same group."""
-    group = {id: id for id in graph.ids if id in ids}
-    for id in group:
-        for other in graph.before[id]:
-            if other in group:
-                old, new = group[other], group[id]
-                group = {one: new if its == old else its for one, its in group.items()}
-    return tuple(tuple(id for id in group if group[id] == name) for name in dict.fromkeys(group.values()))
+    pairs = ((id, other) for id in ids for other in graph.before[id] if other in ids)
+    return tuple(map(tuple, connected((id for id in graph.ids if id in ids), pairs)))
 
 
 def greedy_stages(graph: Graph) -> tuple[Stage, ...]:

@@ -14,8 +14,8 @@ from math import isfinite
 from pathlib import Path
 
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.common.files import atomic_write, is_file
-from gpusim.common.spreadsheet import csv_text, recorded_rows
+from gpusim.common.files import is_file
+from gpusim.common.spreadsheet import recorded_rows, write_csv
 from gpusim.common.tables import grouped
 from gpusim.lab.scores import Choice, Scored, Summary, choice, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
@@ -142,8 +142,7 @@ def _ms(path: Path, line: str, text: str) -> float:
 
 def write_template(path: Path, benchmark: Iterable[Measured]) -> None:
     """Write every condition with its description, the baseline as its prediction; no measured time is in it."""
-    with atomic_write(path) as file:
-        file.writelines(csv_text((*COLUMNS, *DESCRIPTION), (row for one in benchmark for row in _template(one))))
+    write_csv(path, (*COLUMNS, *DESCRIPTION), (row for one in benchmark for row in _template(one)))
 
 
 def _template(one: Measured) -> Iterator[tuple[str, ...]]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 from math import fsum
 from pathlib import Path
 
-from gpusim.common.files import atomic_write
-from gpusim.common.spreadsheet import csv_text
+from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import grouped
 
 EXPERIMENTS = (
@@ -167,6 +166,5 @@ def _regret(rows: Sequence[Scored]) -> float:
 
 def write_rows(rows: Sequence[Scored], path: Path) -> None:
     """Write ``experiment,key,predicted_ms,measured_ms``, whole or not at all."""
-    with atomic_write(path) as file:
-        cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
-        file.writelines(csv_text(("experiment", "key", "predicted_ms", "measured_ms"), cells))
+    cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
+    write_csv(path, ("experiment", "key", "predicted_ms", "measured_ms"), cells)
