@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import TypeVar
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.tables import connected
-from gpusim.trace.graph import Graph, ordered
+from gpusim.trace.graph import Graph, one_by_one, ordered
 
 T = TypeVar("T")
 
@@ -92,18 +91,16 @@ def opara(graph: Graph, memory_bound: Mapping[str, bool], demand: Mapping[str, f
     new one. Launched are, in turn, the memory-bound and the compute-bound operation that is ready and demands least: in
     Opara's code the shared memory of a block.
     """
-    order, ready, memory_next = list[str](), list[str](), True
-    sorter = TopologicalSorter(graph.before)
-    sorter.prepare()
-    while sorter.is_active():
-        ready += sorter.get_ready()
+    memory_next = True
+
+    def choose(ready: Sequence[str]) -> str:
+        nonlocal memory_next
         alike = [id for id in ready if memory_bound[id] == memory_next] or ready
         chosen = min(alike, key=lambda id: demand[id])
         memory_next = not memory_bound[chosen]
-        order.append(chosen)
-        ready.remove(chosen)
-        sorter.done(chosen)
-    return _continued(graph, order)
+        return chosen
+
+    return _continued(graph, one_by_one(graph.before, choose))
 
 
 def _continued(graph: Graph, order: Sequence[str]) -> Lanes:

@@ -20,6 +20,7 @@ from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import count_in, recorded_rows
+from gpusim.common.tables import summed
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
 from gpusim.lab.dataset import Row, time_in
@@ -213,12 +214,8 @@ def score_models(case: Case, jobs: int | None = None) -> list[Scored]:
 
 def measured_alone(rows: Sequence[Scored]) -> Mapping[tuple[str, str], float]:
     """Measured time of each pair one after the other, ms, as `gpusim.lab.scores.summaries` asks for it."""
-    found: dict[tuple[str, str], float] = {}
-    for row in rows:
-        if row.experiment == "isolated":
-            name = ("alone", row.key.rpartition("|")[0])
-            found[name] = found.get(name, 0.0) + row.measured_ms
-    return found
+    isolated = (row for row in rows if row.experiment == "isolated")
+    return summed((("alone", row.key.rpartition("|")[0]), row.measured_ms) for row in isolated)
 
 
 def models_of(row: Scored) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from math import fsum
 from operator import attrgetter
 
 from gpusim.common.numbers import whole_number
-from gpusim.common.tables import counted
+from gpusim.common.tables import counted, grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Grant, KernelView, Partition, View, parameter
 from gpusim.policies.tools.notes import not_used
@@ -177,10 +177,7 @@ class Split:
 
 def streams_now(view: View) -> dict[int, list[KernelView]]:
     """Ready and running kernels by the position of their stream in the trace, ascending; each stream's by their id."""
-    found: dict[int, list[KernelView]] = {}
-    for kernel in sorted(view.kernels, key=attrgetter("stream_index", "id")):
-        found.setdefault(kernel.stream_index, []).append(kernel)
-    return found
+    return grouped(sorted(view.kernels, key=attrgetter("stream_index", "id")), attrgetter("stream_index"))
 
 
 def confined(
