@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.files import is_file
@@ -191,7 +192,4 @@ def mean_errors(scores: Iterable[Score], split: str) -> tuple[float, float] | No
     mine = [summary for score in scores if score.part.split == split for summary in score.summaries]
     if not mine:
         return None
-    return (
-        sum(summary.mape_percent for summary in mine) / len(mine),
-        sum(summary.nothing_percent for summary in mine) / len(mine),
-    )
+    return fmean(one.mape_percent for one in mine), fmean(one.nothing_percent for one in mine)

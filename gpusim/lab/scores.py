@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import fsum
 from pathlib import Path
+from statistics import fmean
 
 from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import grouped
@@ -111,7 +111,7 @@ def choice(rows: Sequence[Scored]) -> Choice | None:
     chosen = [found for found in modules if len({row.key for row in found}) > 1]
     if not chosen:
         return None
-    return Choice(len(chosen), fsum(map(_regret_of, chosen)) / len(chosen) * 100)
+    return Choice(len(chosen), fmean(map(_regret_of, chosen)) * 100)
 
 
 def _regret_of(options: Sequence[Scored]) -> float:
@@ -161,7 +161,7 @@ def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], f
 
 def _regret(rows: Sequence[Scored]) -> float:
     pairs = grouped(rows, lambda row: row.key.rsplit("|", 2)[0])
-    return fsum(map(_regret_of, pairs.values())) / len(pairs)
+    return fmean(map(_regret_of, pairs.values()))
 
 
 def write_rows(rows: Sequence[Scored], path: Path) -> None:

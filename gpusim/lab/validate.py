@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
+from statistics import fmean
 from typing import Any
 
 from gpusim.calibrate.scaling import shared_out
@@ -28,7 +29,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import footprint, register_blocks
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.spatial import confined
+from gpusim.policies.spatial import confined, in_a_row
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, taking
@@ -222,8 +223,7 @@ def released_together_us(trace: Trace, session: Session, sms: tuple[int, ...] = 
     orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
     if count > 2:
         orders += [tuple(reversed(order)) for order in orders]
-    total_us = fsum(session.makespan_us(trace, _InOrder(order, apart_us, sms)) for order in orders)
-    return total_us / len(orders) + overhead
+    return fmean(session.makespan_us(trace, _InOrder(order, apart_us, sms)) for order in orders) + overhead
 
 
 class Predictor:
@@ -352,9 +352,7 @@ def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:
 
 def _in_green_contexts(view: View, sms: tuple[int, ...]) -> Partition:
     """Each stream on SMs of its own, side by side; green contexts do not confine kernels of internal streams."""
-    firsts = [sum(sms[:stream]) for stream in range(len(sms))]
-    own = {i: frozenset(range(first, first + count)) for i, (first, count) in enumerate(zip(firsts, sms, strict=True))}
-    return confined(view, own, internal=False)
+    return confined(view, dict(enumerate(in_a_row(sms))), internal=False)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from math import fsum
 from operator import attrgetter
 
@@ -178,6 +179,11 @@ class Split:
 def streams_now(view: View) -> dict[int, list[KernelView]]:
     """Ready and running kernels by the position of their stream in the trace, ascending; each stream's by their id."""
     return grouped(sorted(view.kernels, key=attrgetter("stream_index", "id")), attrgetter("stream_index"))
+
+
+def in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
+    """Parts of so many numbers, one after the other from 0."""
+    return [frozenset(range(end - count, end)) for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def confined(

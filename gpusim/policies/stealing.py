@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Partition, Policy, View, parameter
-from gpusim.policies.limits import in_a_row
-from gpusim.policies.spatial import confined, even_counts, sm_counts, streams_now
+from gpusim.policies.spatial import confined, even_counts, in_a_row, sm_counts, streams_now
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import not_used
 from gpusim.policies.tools.values import for_each, wrong

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log, sqrt
-from statistics import NormalDist, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import NamedTuple
 
 from gpusim.common import tables
@@ -114,7 +114,7 @@ def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> t
 def model_error(of: Sequence[SweptRow]) -> float | None:
     """Mean of the model's errors (%) of some points; None where one of them is not known."""
     errors = [row.figures[ERROR] for row in of if ERROR in row.figures]
-    return fsum(errors) / len(errors) if errors and len(errors) == len(of) else None
+    return fmean(errors) if errors and len(errors) == len(of) else None
 
 
 def against(several: Sequence[SweptRow], quantity: str, fixed: Mapping[str, Label]) -> dict[Label, float]:
@@ -171,7 +171,7 @@ def values(of: Sequence[SweptRow], name: str) -> list[float]:
 
 def mean(of: Sequence[SweptRow], name: str) -> float:
     """Return the mean of such a metric."""
-    return fsum(values(of, name)) / len(of)
+    return fmean(values(of, name))
 
 
 def merits(of: Sequence[SweptRow], restart: bool) -> tuple[float, float]:
