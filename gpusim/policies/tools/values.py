@@ -69,10 +69,12 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
     if len(values) == 1:
         return [values[0]] * len(streams)
     if len(values) != len(streams):
+        one = called(streams)
+        by_program = "" if one == PROGRAM else "; or by=program and one for each program"
         raise wrong(
             policy,
-            f"{key} has {len(values)} values for {len(streams)} {called(streams)}s",
-            f"one each: {', '.join(streams)}",
+            f"{key} has {len(values)} values for {len(streams)} {one}s",
+            f"one each: {', '.join(streams)}{by_program}",
         )
     return list(values)
 
