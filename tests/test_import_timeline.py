@@ -132,9 +132,7 @@ def test_name_of_a_product(name: str, sm_count: int | None, memory_gb: int | Non
 
 
 def test_a_profile_of_an_instance_is_refused_with_the_way_to_replay_one() -> None:
-    with pytest.raises(
-        InputError, match=r"MIG 3g.71gb' with 60 SMs, an instance .* expected a profile of the whole GPU"
-    ):
+    with pytest.raises(InputError, match=r"an instance .* expected a profile of the whole GPU"):
         recording_gpu(Product("NVIDIA H200 MIG 3g.71gb", 60), None, Path("profile.json"))
 
 

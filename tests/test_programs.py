@@ -326,7 +326,7 @@ def test_other_policies_divide_by_program_in_the_same_way() -> None:
         ("mps:by=program,percent=10+20+30", "policy mps: percent has 3 values for 2 programs; expected one each: a, b"),
         (
             "mps:percent=10+20",
-            "policy mps: percent has 2 values for 3 streams; expected one each: a1, a2, b1; or by=program",
+            "policy mps: percent has 2 values for 3 streams; expected one each: a1, a2, b1; or by=program and one",
         ),
         ("inter-sm:by=kernel", "policy inter-sm: by=kernel is unknown; expected one of stream, program"),
     ],
