@@ -76,7 +76,8 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
         return [values[0]] * len(streams)
     if len(values) != len(streams):
         problem = f"{key} has {for_each('value', len(values), streams)}"
-        raise wrong(policy, problem, f"one each: {', '.join(streams)}")
+        by_program = "" if called(streams) == PROGRAM else "; or by=program and one for each program"
+        raise wrong(policy, problem, f"one each: {', '.join(streams)}{by_program}")
     return list(values)
 
 
