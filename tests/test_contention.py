@@ -585,10 +585,6 @@ def test_what_stalls_tell_of_queues_and_hits_by_hand() -> None:
     assert queued_shares(Mix(stalls=stalls)) == pytest.approx((0.7 * 0.4, 0.15))
     assert queued_shares(None) == queued_shares(Mix()) == (1.0, 0.0)
     assert queued_shares(Mix(stalls=stalls), exposed=0.5) == pytest.approx((0.85 * 0.4, 0.15))
-    # of 2.5 at barriers the share that 4.0 is of the other 7.5, as far as the kernel reads ahead of DRAM's queues
-    assert queued_shares(Mix(stalls=stalls), 0.5, 0.5) == pytest.approx((0.85 * (0.4 + 0.5 * 0.25 * 4.0 / 7.5), 0.15))
-    only = WarpStalls(barrier=2.0, selected=0.0, long_scoreboard=0.0)
-    assert queued_shares(Mix(stalls=only), 0.5, 0.5) == (0.0, 0.0)
     assert full_queue_share(Mix(stalls=stalls)) == full_queue_share(None) == full_queue_share(Mix()) == 0.0
     half = stalls.model_copy(update={"lg_throttle": 0.2, "mio_throttle": 1.3})  # of 0.4 in 10
     assert queued_shares(Mix(stalls=half)) == pytest.approx((0.85 * 0.4, 0.15))

@@ -127,14 +127,14 @@ def no_full_queue() -> None:
 
 def queues_of_any_length() -> None:
     """Stall reasons do not limit how much of a recorded time was waiting for memory."""
-    put(fit, "queued_shares", lambda mix, exposed, early: (1.0, 0.0))
+    put(fit, "queued_shares", lambda mix, exposed: (1.0, 0.0))
 
 
 def service_stays_hidden() -> None:
     """Free memory saves a kernel all its waits for queues of memory."""
 
-    def without_queues(kernel: Any, residents: float, mix: Any, exposed: float, early: float) -> float:
-        return 1.0 - math.fsum(contention.queued_shares(mix, exposed, early))
+    def without_queues(kernel: Any, residents: float, mix: Any, exposed: float) -> float:
+        return 1.0 - math.fsum(contention.queued_shares(mix, exposed))
 
     put(fit, "_time_without_queues", without_queues)
 

@@ -385,24 +385,23 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     if kernel.counted and (residents <= 1.0 or kernel.one_wave):  # no other block works meanwhile
         times = tiled / gpu.sm_count if residents <= 1.0 else 1.0
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
-    early = 1.0 if kernel.one_wave else exposed
-    least_free = max(min(1.0, turns), _time_without_queues(kernel, residents, launch.mix, exposed, early))
+    least_free = max(min(1.0, turns), _time_without_queues(kernel, residents, launch.mix, exposed))
     longer = _reads_longer(launch, gpu)
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), longer)
-    dram, l2, early = read_ahead(dram, l2, free, early)
+    dram, l2, early = read_ahead(dram, l2, free, 1.0 if kernel.one_wave else exposed)
     hits_exposed = hit_wait_share(launch.mix) * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
     waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - least_free / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
 
 
-def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float, early: float) -> float:
+def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
     """Time of an instruction if the kernel had not waited for queues of L2 and DRAM, over that in the recording.
 
     Reads would have a shorter latency. The time of an instruction on the SM stays, so less of it would be hidden. It
     counts as 0 without counters.
     """
-    reads, throttled = queued_shares(mix, exposed, early)
+    reads, throttled = queued_shares(mix, exposed)
     if not kernel.counted:
         return 1.0 - reads - throttled
     latency = max(kernel.service_demand, kernel.latency - reads)

@@ -428,27 +428,19 @@ def memory_stall_share(mix: Mix | None) -> float:
     return 0.0 if mix is None else _of(mix.memory_stall_percent) / 100.0
 
 
-def queued_shares(mix: Mix | None, exposed: float = 1.0, early: float = 1.0) -> tuple[float, float]:
+def queued_shares(mix: Mix | None, exposed: float = 1.0) -> tuple[float, float]:
     """Most of a kernel's recorded time that it can have waited for queues of L2 and DRAM (0 to 1), by its stalls.
 
     Two parts: waits for reads, which count as latency, and throttles, which do not. 1 and 0 where no stalls tell.
     Throttles are such queues throughout. So is the long scoreboard while the queue is full, and as far as the kernel
-    reads ahead of the latency [D]. Where warps share what they read ahead, they wait at barriers for the reads of the
-    slowest, in the share in which they wait for reads elsewhere ([V] experiments/h100_microbench, ahead.csv).
-
-    Args:
-        mix: its recorded counters, or None.
-        exposed: share of its waits for reads that their latency takes.
-        early: the same, but 1 where it does not read ahead of DRAM's queues.
+    reads ahead of the latency [D]: ``exposed`` is the share of its waits that the latency takes.
     """
     recorded = _recorded_stalls(mix)
     if recorded is None:
         return 1.0, 0.0
     stalls, total = recorded
     throttled = (_of(stalls.lg_throttle) + _of(stalls.mio_throttle)) / total
-    barrier = _of(stalls.barrier)
-    at_barriers = (1.0 - early) * barrier / (total - barrier) if early < 1.0 and barrier < total else 0.0
-    return _queued_reads(stalls, total, 1.0 - exposed) * (1.0 + at_barriers), throttled
+    return _queued_reads(stalls, total, 1.0 - exposed), throttled
 
 
 def full_queue_share(mix: Mix | None) -> float:
