@@ -73,6 +73,7 @@ SAID = [  # words of the page with the numbers of the code
     f"part < {2 * fit.EQUAL_BLOCKS:g} ",
     f"i > i_d/{fit.START_BOUND:g}",
     f"all pairs of loads × {listed(scaling.LOADS)} with q × {listed(scaling.TURNS)}",
+    f"by {scaling.MOST_RAISED:g} at most, or until (ρ₀, λ₀) reach {scaling.ROOM:g}",
     f"{scaling.BELIEF:g}² (ln²",
     f"adds {kernels.SEED_STEP} k",
     f"k is at most {front_end.CHANNELS - 1} ({front_end.CHANNELS} channels",
