@@ -24,8 +24,6 @@ from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 # factors tried on the load of L2 and DRAM
 LOADS = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 2.0, 3.0, 4.5, 6.0)
 TURNS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.6)  # and on what each competing warp adds to an instruction's time
-MOST_RAISED = 1.6  # factor on a load by which counters may be off, at most [D]
-ROOM = 0.8  # load up to which they may be off by more: memory that is busier they show [D]
 BELIEF = 0.006  # misfit that a factor of e must make good: counters are believed where points tell little [D]
 
 
@@ -72,8 +70,7 @@ def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float],
 def _through(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> KernelModel:
     """The kernel with the pair of factors on load and turns that fits its points best."""
     best, least = model, _misfit(model, points, gpu)
-    most = max(MOST_RAISED, ROOM / max(*model.own_load[:2], 1e-9))
-    for load, turn in product([load for load in LOADS if load <= most], TURNS):
+    for load, turn in product(LOADS, TURNS):
         if load != 1.0 or turn != 1.0:
             changed = _changed(model, load, turn, gpu)
             misfit = _misfit(changed, points, gpu) + _doubt(load, turn)
