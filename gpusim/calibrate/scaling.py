@@ -22,7 +22,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
 # factors tried on the load of L2 and DRAM
-LOADS = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 2.0, 3.0, 4.5, 6.0)
+LOADS = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 2.0, 3.0)
 TURNS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.6)  # and on what each competing warp adds to an instruction's time
 BELIEF = 0.006  # misfit that a factor of e must make good: counters are believed where points tell little [D]
 
