@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from experiments.rows import from_csv, lines
+from experiments.rows import from_csv, lines, to_csv
 from experiments.unseen_kernels import run as study
 from gpusim import load_gpu
 from gpusim.io.ncu import ELAPSED, HEAVY_PERCENT, PIPES_PERCENT
@@ -99,3 +100,24 @@ def test_a_split_by_measured_curves_keeps_the_predicted_interference() -> None:
     found = study._split_by_curves(Scoring(rows, {}, gpu, gpu))
     assert [row.predicted_ms for row in found[study.ALONE]] == pytest.approx([8.0])
     assert [row.predicted_ms for row in found[study.TOGETHER]] == pytest.approx([10.0])
+
+
+def test_calls_beside_traffic_count_where_the_traffic_lasts() -> None:
+    """Each call beside each kernel that reads, on the splits where that one runs nearly to its end."""
+    counts = Counter(
+        (row["a"], row["b"])
+        for row in lines(study.TRAFFIC / "pairs.csv")
+        if row["mode"] == "green" and float(row["ms_a"]) <= study.LONGER * float(row["ms_b"])
+    )
+    rows = from_csv(study.Slowdown, STUDY / study.SLOWED)
+    assert {(row.call, row.beside): row.splits for row in rows} == counts
+    assert {row.beside for row in rows} == {"dram", "l2"}
+
+
+@pytest.mark.release
+def test_tables_of_single_kernels_are_what_the_model_gives_now() -> None:
+    for name, kind, found in (
+        (study.SLOWED, study.Slowdown, study.beside_traffic()),
+        (study.CAUSED, study.Cause, study.caused()),
+    ):
+        assert to_csv(kind, found) == (STUDY / name).read_text("utf-8")

@@ -4,7 +4,7 @@
 `gpusim record ops.py --outcomes` recorded them on an H100. `first.csv` has the scores of the model as it was then, and
 is never made anew. result.csv has those of today's model: as recorded then (`h100-sxm/first`), with all counters that
 the model reads (a second profile), and with scaling points. `causes.py` and `causes` are kernels that load memory in
-one way each.
+one way each, `traffic.py` and `traffic` calls beside two of these.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from gpusim.lab.dataset import Recordings
 from gpusim.lab.names import title
 from gpusim.lab.scores import Scored, summaries
 from gpusim.lab.scoring import Reasons, Scoring, scoring
-from gpusim.lab.validate import Case, score
+from gpusim.lab.validate import Case, Predictor, conditions, score
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 
 HERE = Path(__file__).resolve().parent
 GPU = "h100-sxm"
-RECORDED, AGAIN, CAUSES = HERE / GPU, HERE / GPU / "again", HERE / "causes"
-FIRST, RESULT, CAUSED = "first.csv", "result.csv", "causes.csv"
+RECORDED, AGAIN = HERE / GPU, HERE / GPU / "again"
+CAUSES, TRAFFIC = HERE / "causes", HERE / "traffic"
+FIRST, RESULT, CAUSED, SLOWED = "first.csv", "result.csv", "causes.csv", "traffic.csv"
+LONGER = 1.15  # times as long as the other side: with more, a call runs alone for much of its time
 MODEL = "9dd0b3cf"  # commit of the model of first.csv
 SCALING = (32, 72)  # SMs
 AS_RECORDED, COUNTED, SCALED_TOO = "as recorded", "all counters", f"all counters, {SCALING[0]} and {SCALING[1]} SMs"
@@ -104,6 +106,25 @@ class Cause:
     on_8_percent: float
     on_32_percent: float
     on_64_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """How much longer a call takes beside a kernel of memory traffic on the other SMs.
+
+    Attributes:
+        call: of ops.py.
+        beside: what reads DRAM or L2.
+        splits: of the SMs, of which these are means.
+        measured_percent: longer than alone on as many SMs.
+        predicted_percent: the same as predicted.
+    """
+
+    call: str
+    beside: str
+    splits: int
+    measured_percent: float
+    predicted_percent: float
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
@@ -214,10 +235,52 @@ def caused() -> Iterator[Cause]:
         )
 
 
+# ---- beside traffic --------------------------------------------------------------------------------------------------
+
+
+def beside_traffic() -> Iterator[Slowdown]:
+    """The calls of traffic.py, on the splits where both sides last about as long."""
+    case = Case(str(TRAFFIC), GPU)
+    dataset = case.load()
+    predictor, session = Predictor(dataset), gpusim.Session(dataset.gpu)
+    scored = score(case, experiments=("sm_curve",))
+    ends = {_split_of(row): row for row in lines(TRAFFIC / "pairs.csv") if row["mode"] == "green"}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for condition in conditions(dataset):
+        row = ends.get(condition.key)
+        if row is None or float(row["ms_a"]) > LONGER * float(row["ms_b"]):
+            continue  # the other one ended long before
+        (call,), (other,) = condition.ops
+        own = [one for one in scored if one.key.split("|")[0] == call]
+        curves = ({int(one.key.split("|")[1]): ms(one) for one in own} for ms in (_measured, _predicted))
+        alone = [condition.calls[0] * _on(curve, condition.sms[0]) for curve in curves]
+        split = "+".join(map(str, condition.sms))
+        streams = session.replay(predictor.trace(condition), f"inter-sm:sms={split}").streams
+        predicted = float(streams.loc["a", "end_us"]) / 1e3
+        slower = float(row["ms_a"]) / alone[0] - 1.0, predicted / alone[1] - 1.0
+        found.setdefault((call, other), []).append(slower)
+    for (call, other), each in found.items():
+        yield Slowdown(call, other, len(each), *(100.0 * fmean(one[i] for one in each) for i in range(2)))
+
+
+def _split_of(row: Mapping[str, str]) -> str:
+    return "|".join(row[column] for column in ("a", "na", "b", "nb", "sms_a", "sms_b"))
+
+
+def _measured(row: Scored) -> float:
+    return row.measured_ms
+
+
+def _predicted(row: Scored) -> float:
+    return row.predicted_ms
+
+
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-def page(first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause]) -> dict[str, object]:
+def page(
+    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Slowdown]
+) -> dict[str, object]:
     """What the page says."""
     then, today = _by(first), _by(now)
     every = {experiment: then[AS_RECORDED, experiment, "all", ""] for experiment in SHOWN}
@@ -301,6 +364,16 @@ def page(first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause]) 
                 )[:WORST_PAIRS]
             ],
         ),
+        "slowed": table(
+            ("call", "beside reads of", "splits", "measured", "predicted"),
+            [
+                (f"`{row.call}`", "DRAM" if row.beside == "dram" else "L2", str(row.splits),
+                 f"{row.measured_percent:+.0f} %", f"{row.predicted_percent:+.0f} %")
+                for row in slowed
+            ],
+        ),
+        "slowed_measured": fmean(row.measured_percent for row in slowed),
+        "slowed_predicted": fmean(row.predicted_percent for row in slowed),
         "causes": table(
             ("kernel", "all SMs GB/s", f"an SM of {FEW_SMS} GB/s", "as predicted", f"error on {FEW_SMS} SMs",
              f"on {SOME_SMS}", f"on {HALF}"),
@@ -342,7 +415,9 @@ def _bounds(rows: Sequence[Score]) -> Iterator[tuple[str, ...]]:
         yield bound, str(found[0].points if found[0] else 0), *map(_cell, found[1:])
 
 
-def draw(first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], path: Path) -> None:
+def draw(
+    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Slowdown], path: Path
+) -> None:
     """Errors of the calls on a part of the SMs, ranked."""
     with new_figure(2.7) as figure:
         axes = figure.subplots()
@@ -362,13 +437,13 @@ def rows(run: Run) -> Mapping[str, Iterable[object]]:
     """Scores of today's model; those of the model as it was stay."""
     with ProcessPoolExecutor(run.jobs) as executor:
         found = [score for recording in CASES for score in scores(recording, executor)]
-    return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused())}
+    return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused()), SLOWED: list(beside_traffic())}
 
 
 STUDY = Study(
     __file__,
     __doc__,
-    {FIRST: Score, RESULT: Score, CAUSED: Cause},
+    {FIRST: Score, RESULT: Score, CAUSED: Cause, SLOWED: Slowdown},
     rows,
     page,
     {"errors.png": draw},
