@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from math import fsum, nan, prod
 from pathlib import Path
@@ -130,10 +129,10 @@ class Slowdown:
 # ---- scores ----------------------------------------------------------------------------------------------------------
 
 
-def scores(recording: str, executor: Executor | None = None) -> Iterator[Score]:
+def scores(recording: str, jobs: int = 1) -> Iterator[Score]:
     """Scores of all groups, from one kind of recording."""
     case = CASES[recording]
-    found = scoring(case, executor)
+    found = scoring(case, jobs)
     known, most = Reasons(found), found.gpu.sm_count
     rows = [_apart(row, most) for row in found.rows if row.experiment != "solo"]
     yield from _scores(recording, "all", "", rows, found)
@@ -435,8 +434,7 @@ def draw(
 
 def rows(run: Run) -> Mapping[str, Iterable[object]]:
     """Scores of today's model; those of the model as it was stay."""
-    with ProcessPoolExecutor(run.jobs) as executor:
-        found = [score for recording in CASES for score in scores(recording, executor)]
+    found = [score for recording in CASES for score in scores(recording, run.jobs)]
     return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused()), SLOWED: list(beside_traffic())}
 
 

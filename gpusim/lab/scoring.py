@@ -7,7 +7,6 @@ for each row which kernels ran.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
@@ -62,11 +61,11 @@ class Miss:
 # ---- every kind of folder --------------------------------------------------------------------------------------------
 
 
-def scoring(case: Case, executor: Executor | None = None) -> Scoring:
-    """Predict and measure a folder, whatever it holds; one of calls with an executor, or else on all cores."""
+def scoring(case: Case, jobs: int | None = None) -> Scoring:
+    """Predict and measure a folder, whatever it holds; one of calls by so many processes (None: one per core)."""
     folder = Path(case.folder)
     if not whole_models.holds_models(folder):
-        return _of_calls(case, executor)
+        return _of_calls(case, jobs)
     asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
     if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
         raise InputError(folder, options[0], "is not for whole models", "no such option")
@@ -94,9 +93,9 @@ def _uncounted(model: str, launches: Sequence[KernelLaunch]) -> str:
     return f"{model}: {len(bare)} of {len(launches)} kernels have no counters ({share:.0f} % of the time)"
 
 
-def _of_calls(case: Case, executor: Executor | None) -> Scoring:
+def _of_calls(case: Case, jobs: int | None) -> Scoring:
     dataset = case.load()
-    rows, recordings = score(case, executor), dataset.recordings
+    rows, recordings = score(case, jobs=jobs), dataset.recordings
     ran = ((one, tuple(dict.fromkeys(op for ops in one.ops for op in ops))) for one in conditions(dataset))
     names = {name: ops for one, ops in ran for name in row_names(one)}
     notes = missing_counters(recordings.folder)
