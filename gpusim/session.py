@@ -106,6 +106,7 @@ class Session:
 
     def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
         _require_seed(seed)
+        _require_bool("cache", cache)
         self.gpu = gpu_of(gpu)
         self.recorded_on = None if recorded_on is None else gpu_of(recorded_on)
         self.seed = seed
@@ -145,20 +146,9 @@ class Session:
         restart: bool = False,
         keep: Collection[Keep] = USUAL,
     ) -> Result:
-        """Replay a trace under a policy.
+        """Replay a trace under a policy; arguments and errors as of `gpusim.replay`.
 
-        Args:
-            trace: what was recorded, or the path of its file.
-            policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh policy object. An oracle
-                replays many divisions and gives the best; it always keeps placements.
-            restart: whether every program starts again when all its streams have ended, until each has ended once.
-                STP, ANTT and fairness need it (`Result.metrics`). Programs that wait for one another, or have
-                arrivals, cannot restart.
-            keep: what the result holds beside its rows.
-
-        Raises:
-            InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting
-                for ever, programs that cannot restart, ``restart`` or ``keep`` of another type.
+        An oracle replays many divisions and gives the best; it always keeps placements.
         """
         _require_wanted(restart, keep)
         asked, trace = spec_of(policy) if isinstance(policy, str) else policy, trace_of(trace)
@@ -194,17 +184,10 @@ class Session:
         keep: Collection[Keep] = USUAL,
         step: Step = no_step,
     ) -> Comparison:
-        """Replay a trace under each policy, and under serial for the speedups.
+        """Replay a trace under each policy, and under serial for the speedups; arguments as of `gpusim.compare`.
 
-        Args:
-            trace: what was recorded, or the path of its file.
-            policies: names with parameters or fresh policy objects, or one; one given twice counts once.
-            restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
-            keep: as for `replay`. Serial is always kept, and so are the placements of a short trace.
-            step: called with the name of each step before it starts.
-
-        Raises:
-            InputError: as `replay`.
+        A policy that is given twice counts once. Serial is always kept, and so are the placements of a short trace.
+        ``step`` is called with the name of each step before it starts.
         """
         _require_wanted(restart, keep)
         require_step(step)
@@ -420,15 +403,18 @@ class Session:
         new = [text for text in dict.fromkeys(policies) if (objective, seed, text) not in known]
         self.isolated_us(trace)  # fits its kernels once, for all processes
         long = sum(len(op.launches()) for op in trace.operations()) >= MANY_KERNELS
-        coming = zip(new, in_order(_score, (self, trace, objective), new, None if long and FORKS else 1), strict=True)
+        scores = in_order(partial(self._score, trace, objective), new, None if long and FORKS else 1)
+        coming = zip(new, scores, strict=True)
         for text in policies:
             while (objective, seed, text) not in known:
                 replayed, score = next(coming)
                 known[objective, seed, replayed] = score
             yield known[objective, seed, text]
 
-    def _less_stp(self, trace: Trace, policy: str) -> float:
-        """STP of programs that restart, below 0; 0 where one of them starves."""
+    def _score(self, trace: Trace, objective: str, policy: str) -> float:
+        """The makespan; or STP of programs that restart, below 0; 0 where one of them starves."""
+        if objective != "stp":
+            return self.makespan_us(trace, policy)
         try:
             result = self._run(trace, policies_of(spec_of(policy).make(), trace), True, ())
         except Starved:
@@ -465,18 +451,17 @@ def _require_seed(seed: object) -> None:
         raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
 
 
+def _require_bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(None, name, f"is {quote(value)}", "True or False")
+
+
 def _require_wanted(restart: object, keep: object) -> None:
     """Refuse values of ``restart`` and ``keep`` that have another type or unknown names."""
-    if not isinstance(restart, bool):
-        raise InputError(None, "restart", f"is {quote(restart)}", "True or False")
+    _require_bool("restart", restart)
     known = get_args(Keep)
     if isinstance(keep, str) or not isinstance(keep, Collection) or not all(one in known for one in keep):
         raise InputError(None, "keep", f"is {quote(keep)}", f"a list of some of {', '.join(known)}")
-
-
-def _score(shared: tuple[Session, Trace, str], policy: str) -> float:
-    session, trace, objective = shared
-    return session._less_stp(trace, policy) if objective == "stp" else session.makespan_us(trace, policy)
 
 
 # ---- one call
@@ -515,7 +500,8 @@ def replay(
         policy: a name with parameters, such as ``"inter-sm:sms=64+68"``, or a fresh `Policy` object.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
         recorded_on: the GPU of the recording, if the trace names one that does not ship.
-        restart: whether every program starts again until each has ended once, which STP, ANTT and fairness need.
+        restart: whether every program starts again when its streams have ended, until each has ended once. STP, ANTT
+            and fairness need it. Programs that wait for one another, or have arrivals, cannot restart.
         keep: additional data in the result: ``placements`` (where blocks ran), ``residents`` (blocks on each SM),
             ``serial`` (the makespan under serial, which takes one more replay).
 
@@ -539,20 +525,17 @@ def compare(
 ) -> Comparison:
     """Replay a trace under each policy, and compare the results. `Comparison.table` is a DataFrame.
 
+    Other arguments, and errors, are those of `replay`.
+
     Args:
-        trace: the trace: a `Trace`, the path of its file, or ``sample:NAME``.
-        gpu: the GPU of the replay: a `GPU`, its name or the path of its file; None: the GPU of the recording.
+        trace: the trace.
+        gpu: the GPU of the replay.
         policies: names with parameters or fresh `Policy` objects, or one of these; serial is replayed anyway, for the
             speedups.
-        seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        recorded_on: the GPU of the recording, if the trace names one that does not ship.
+        seed: random seed of block-duration jitter.
+        recorded_on: the GPU of the recording.
         restart: whether to replay it again with programs that restart, for STP, ANTT and fairness.
-        keep: additional data in the result: ``placements`` (where blocks ran), ``residents`` (blocks on each SM),
-            ``serial`` (the makespan under serial, which takes one more replay).
-
-    Raises:
-        InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting for
-            ever, programs that cannot restart.
+        keep: additional data in the results.
     """
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.compare(found, policies, restart=restart, keep=keep)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -305,7 +306,7 @@ def test_the_table_and_the_picture_have_every_choice() -> None:
     assert list(advice.table["slowdown[a]"]) == [one.slowdown["a"] for one in advice.choices]
     figure = slowdowns(advice)
     marks = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "")]
-    (best,) = [line for line in marks if str(line.get_label()).startswith("best: ")]
+    (best,) = [line for line in marks if str(line.get_label()).startswith("recommended: ")]
     assert best.get_xdata()[0] == advice.best.slowdown["a"]  # type: ignore[index]
     marks.remove(best)
     drawn = sum(len(line.get_xdata()) for line in marks)  # type: ignore[arg-type]
@@ -509,10 +510,20 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
     assert "b: no arrivals, so it runs once" in said and "b: p50" not in said
 
 
+@pytest.mark.parametrize(("bound", "limits"), [("dram", True), ("latency", False)])
+def test_a_resource_that_both_need_most_limits_the_gain_and_waiting_does_not(
+    bound: str, limits: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advice = advised(two())
+    best = replace(advice.best, bound_us={"a": {bound: 5.0}, "b": {bound: 3.0, "l2": 1.0}})
+    print_advice(replace(advice, best=best))
+    assert ("both need DRAM most" in capsys.readouterr().out) == limits
+
+
 def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     print_advice(advised(two()))
     table, legend = capsys.readouterr().out.split("\nmodel error: ")
-    assert all(marker in table for marker in ("?", "wrong", "pareto"))
+    assert all(marker in table for marker in ("?", "wrong", "pareto", "recommended"))
     assert "  ?: not validated, because of: nothing measured on tiny" in legend
     assert "  wrong: measured, and the model failed" in legend and "; pareto: no other" in legend
     way = [Setting("streams", "equal priority", "leftover")]

@@ -76,8 +76,8 @@ def test_the_refusal_names_the_alternative() -> None:
     with pytest.raises(InputError) as caught:
         require_fit(traced(SELECTED, *OTHERS), T4)
     assert str(caught.value) == (
-        "streams[0].operations[0] (c): a block of LARGE fits no SM of t4 (shared_memory); expected a kernel that this "
-        "GPU can launch: FAST could, --alternatives fitting takes it"
+        "streams[0].operations[0] (c by LARGE): a block asks for more shared memory than t4 has; expected a kernel "
+        "that this GPU can launch: FAST could, --alternatives fitting takes it"
     )
 
 
@@ -89,14 +89,15 @@ def test_without_an_alternative_that_fits_the_replay_refuses(
     assert fitting(trace, T4) == (trace, "")
     trace.save(tmp_path / "t.json")
     assert cli.main(["replay", str(tmp_path / "t.json"), "--gpu=t4", "--alternatives=fitting"]) == 2
-    assert "fits no SM of t4" in capsys.readouterr().err
+    assert "asks for more shared memory than t4 has" in capsys.readouterr().err
 
 
 def test_a_recorded_module_on_a_k40c(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["replay", str(INCEPTION), "--gpu=k40c", "--policy=serial"]
     assert cli.main(argv) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"{INCEPTION}: streams[0].operations[0] (3a.1x1): ") and err.count("\n") == 1
+    place = "streams[0].operations[0] (3a.1x1 by IMPLICIT_PRECOMP_GEMM/TF32)"
+    assert err.startswith(f"{INCEPTION}: {place}: ") and err.count("\n") == 1
     assert "IMPLICIT_PRECOMP_GEMM/FMA could, --alternatives fitting takes it" in err
     assert cli.main([*argv, "--alternatives", "fitting"]) == 0
     assert "note: by another algorithm than selected, which fits no SM of k40c: 3a.1x1 by" in capsys.readouterr().out

@@ -202,9 +202,10 @@ def test_replay_of_one_stream_says_that_nothing_is_shared(tmp_path: Path, capsys
     assert cli.main(["replay", one]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "One stream: there is nothing to share the GPU with." in lines
+    assert lines[-2].startswith("gpusim advise THIS OTHER: ")
     assert not [line for line in lines if "waiting" in line or line.startswith(("Start and end", "note: one stream"))]
     title = lines.index("Kernels by time under serial")
-    rows = lines[title + 3 : -2]
+    rows = lines[title + 3 : -3]
     assert [line.split()[1] for line in rows] == ["1", "1", "1", "2"]  # launches of one name together
     assert [line.split()[0] for line in rows[2:]] == ["nhwcToNchwKernel", "nchwToNhwcKernel"]
 
@@ -779,7 +780,7 @@ def test_block_that_fits_no_sm_names_the_file_and_the_place(tmp_path: Path, caps
     path = saved(tmp_path, Stream(name="s", operations=(kernel("big", dynamic_shared_memory_bytes=200_000),)))
     assert cli.main(["replay", path, "--gpu", "t4"]) == 2
     line = capsys.readouterr().err
-    assert line.startswith(f"{path}: streams[0].operations[0] (big): a block of it fits no SM of t4")
+    assert line.startswith(f"{path}: streams[0].operations[0] (big): a block asks for more")
 
 
 def test_ctrl_c_is_quiet(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

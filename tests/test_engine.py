@@ -404,7 +404,9 @@ def test_a_policy_that_runs_nothing_is_an_error(how: str) -> None:
 def test_a_kernel_that_fits_no_sm_is_an_error() -> None:
     limits = tiny().limits.model_copy(update={"registers_per_sm": 32768, "registers_per_block": 32768})
     small = replace(tiny(), limits=limits)
-    with pytest.raises(InputError, match=r"streams\[0\].operations\[1\].*fits no SM of tiny \(registers\)"):
+    with pytest.raises(
+        InputError, match=r"streams\[0\].operations\[1\].*a block asks for more registers than tiny has"
+    ):
         replayed(trace(stream("a", host("h", 1.0), kernel("k", 8, 21.0))), small)
 
 

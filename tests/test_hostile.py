@@ -366,10 +366,9 @@ def test_the_occupancy_that_can_be_called_pickles() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="workers that are copies of their parent")
 def test_workers_end_with_a_parent_that_is_killed() -> None:
     """Whoever reads the output would wait for workers that wait for a parent."""
-    script = (
-        "import time; from gpusim.common.cores import in_order; from operator import mul; print('begun', flush=True); "
-    )
-    script += "[time.sleep(60) for one in in_order(mul, 2, range(9), 2)]"
+    script = "import time; from functools import partial; from operator import mul; "
+    script += "from gpusim.common.cores import in_order; print('begun', flush=True); "
+    script += "[time.sleep(60) for one in in_order(partial(mul, 2), range(9), 2)]"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
         time.sleep(1.0)  # until workers are there

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io.conversion import _beside_others
 from gpusim.io.order import dependencies
-from gpusim.io.products import gpu_stem, stands_in
+from gpusim.io.products import gpu_stem, recording_gpu, stands_in
 from gpusim.io.timeline import (
     CLOCK_US,
     Activity,
@@ -126,6 +129,11 @@ def test_name_of_a_product(name: str, sm_count: int | None, memory_gb: int | Non
     memory = None if memory_gb is None else memory_gb * 10**9
     assert gpu_stem(Product(name, sm_count, memory)) == stem
     assert stem is None or stem in gpu_names()
+
+
+def test_a_profile_of_an_instance_is_refused_with_the_way_to_replay_one() -> None:
+    with pytest.raises(InputError, match=r"an instance .* expected a profile of the whole GPU"):
+        recording_gpu(Product("NVIDIA H200 MIG 3g.71gb", 60), None, Path("profile.json"))
 
 
 @pytest.mark.parametrize(

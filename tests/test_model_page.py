@@ -39,9 +39,8 @@ SAID = [  # words of the page with the numbers of the code
     f"ρ and λ are limited to {memory.MOST_BUSY:g}",
     f"the smaller of λ/{memory.LEAST_SHARE:g} ",
     f"({memory.HALVINGS} bisections)",
-    f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} (μ₀ J({memory.STREAM_QUEUE:g}) + (μ-μ₀) "
-    f"J({memory.MISS_QUEUE:g}))",
-    f"({memory.CODE_LATENCY:g} J({memory.STREAM_QUEUE:g}) - 1)",
+    f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} μ J",
+    f"({memory.CODE_LATENCY:g} J - 1)",
     f"Λ counts {code.LOST_APART:g} times",
     f"{contention.DRAM_LATENCY_CYCLES:g} (missed + (1 - missed)/{memory.MISS_LATENCY:g})",
     f"u_r/max({mixing.LEAST_LEFT:g}, 1-o_r)",

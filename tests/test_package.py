@@ -12,6 +12,7 @@ import pytest
 
 import gpusim
 from gpusim import cli
+from gpusim.common import files
 from gpusim.common.errors import InputError
 from gpusim.trace import file
 from gpusim.trace.file import SAMPLES, load_trace
@@ -26,7 +27,7 @@ def test_a_sample_is_a_trace_that_ships(name: str) -> None:
 
 def test_an_installed_package_has_samples_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpusim" / "samples").mkdir(parents=True)
-    monkeypatch.setattr(file, "__file__", str(tmp_path / "gpusim" / "trace" / "file.py"))
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "gpusim" / "common" / "files.py"))
     assert file.sample("inception_3a") == tmp_path / "gpusim" / "samples" / "inception_3a.json.gz"
 
 

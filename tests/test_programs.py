@@ -324,6 +324,10 @@ def test_other_policies_divide_by_program_in_the_same_way() -> None:
         ("quota:by=program,blocks=c:1", "policy quota: blocks names program 'c'; expected one of a, b"),
         ("inter-sm:by=program,sms=1+1+2", "policy inter-sm: sms=1+1+2 has 3 shares for 2 programs; expected one each"),
         ("mps:by=program,percent=10+20+30", "policy mps: percent has 3 values for 2 programs; expected one each: a, b"),
+        (
+            "mps:percent=10+20",
+            "policy mps: percent has 2 values for 3 streams; expected one each: a1, a2, b1; or by=program and one",
+        ),
         ("inter-sm:by=kernel", "policy inter-sm: by=kernel is unknown; expected one of stream, program"),
     ],
 )

@@ -68,7 +68,7 @@ class FakeGpu:
     def graph(self, call: Call, queue: FakeQueue) -> Call:
         return call
 
-    def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> None:
+    def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> list[Any]:
         us = (call() or (0, 1.0))[1]  # all ops together return nothing
         grid = {"grid": [132, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 0}
         about = {"device": 0, "stream": 7, **grid}
@@ -77,6 +77,7 @@ class FakeGpu:
             for n in range(passes)
         ]
         path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+        return events
 
     def counters(self, ops: Ops, names: Sequence[str]) -> list[dict[str, str]]:
         self.asked.append(tuple(names))
@@ -306,8 +307,9 @@ def test_more_kernels_than_fit_behind_a_flag(file: Path) -> None:
 
 def test_a_model_without_kernels(file: Path) -> None:
     class Empty(FakeGpu):
-        def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> None:
+        def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> list[Any]:
             path.write_text(json.dumps({"traceEvents": []}))
+            return []
 
     file.write_text("MODELS = {'a': lambda: lambda: None}")
     with pytest.raises(InputError, match=r"MODELS\['a'\]: runs no kernel"):

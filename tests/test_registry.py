@@ -126,6 +126,7 @@ def test_a_shipped_policy_is_found_without_other_packages(installed: Path, capsy
         (WORKS.replace("int = 3", "'Nowhere' = 3"), "has fields that cannot be parameters: NameError"),
         (WORKS + "exit(0)\n", "cannot be run: SystemExit: 0"),
         (WORKS.replace("{name}", "Other"), "'Mine' is no policy"),
+        (WORKS.replace("    name = 'offered'\n", ""), "'Mine' has no name; expected a class attribute"),
     ],
 )
 def test_a_file_of_ones_own_that_is_broken(text: str, says: str, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import original
 from gpusim.hardware.what_if import QUANTITIES, what_if
 from gpusim.results.error_band import VALIDATED
+from gpusim.results.metrics import undominated
 from gpusim.sweeps import compute, picture, run, summary, workers
 from gpusim.sweeps.experiment import load_experiment
 from gpusim.sweeps.run import Swept, label_names, points, sweep
@@ -630,7 +631,7 @@ def test_gpus_of_one_name_are_refused(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_undominated_pairs_by_hand() -> None:
-    assert summary.undominated([(1.0, 1.0), (2.0, 0.5), (1.5, 0.5), (2.0, 0.5), (0.5, 1.0)]) == [
+    assert undominated([(-1.0, -1.0), (-2.0, -0.5), (-1.5, -0.5), (-2.0, -0.5), (-0.5, -1.0)]) == [
         True,
         True,
         False,

@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dataset_sample as sample
@@ -58,8 +57,7 @@ def rows(folder: Path) -> list[Scored]:
 
 
 def _score(folder: Path) -> list[Scored]:
-    with ThreadPoolExecutor(1) as executor:
-        return score(Case(str(folder), "h200"), executor)
+    return score(Case(str(folder), "h200"), jobs=1)
 
 
 def _rows(experiment: str, *points: tuple[str, float, float]) -> list[Scored]:

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dataset_sample as sample
@@ -35,8 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def _score(case: Case) -> list[Scored]:
-    with ThreadPoolExecutor(1) as executor:
-        return score(case, executor)
+    return score(case, jobs=1)
 
 
 def _elsewhere(folders: tuple[Path, Path], **more: tuple[int, ...]) -> Case:

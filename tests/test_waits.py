@@ -10,7 +10,6 @@ from gpusim.model.memory import (
     CODE_LATENCY,
     HIT_QUEUE,
     MISS_LATENCY,
-    MISS_QUEUE,
     STREAM_QUEUE,
     MemoryWait,
     lost_share,
@@ -26,7 +25,7 @@ def test_waits_by_hand() -> None:
     """All of a time that waits for hits takes as long as they do; half of what others replace is read from DRAM."""
     hits = MemoryWait(share=1.0, serial=1.0, misses=0.0, passing=3.0, touched=0.0)
     assert wait_slowdown(0.0, 1.0, 0.0, hits) == pytest.approx(1.0 + HIT_QUEUE)
-    assert wait_slowdown(0.5, 0.0, 0.0, hits) == pytest.approx(0.5 + 0.5 * MISS_LATENCY * (1.0 + MISS_QUEUE / 4.0))
+    assert wait_slowdown(0.5, 0.0, 0.0, hits) == pytest.approx(0.5 + 0.5 * MISS_LATENCY * (1.0 + STREAM_QUEUE / 4.0))
     misses = MemoryWait(share=1.0, serial=1.0, misses=1.0)
     assert wait_slowdown(1.0, 0.0, 0.0, misses) == pytest.approx(1.0 + STREAM_QUEUE)
 

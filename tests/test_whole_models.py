@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +72,7 @@ def _case(folder: Path) -> Case:
 
 
 def _score(folder: Path) -> list[Scored]:
-    with ThreadPoolExecutor(1) as executor:
-        return score_models(_case(folder), executor)
+    return score_models(_case(folder), jobs=1)
 
 
 def test_conditions_and_their_keys(folder: Path) -> None:

@@ -7,7 +7,6 @@ needs an NVIDIA GPU of compute capability 9.0 or later, PyTorch and nvcc.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -38,9 +37,7 @@ def copies(torch: Any) -> Iterator[tuple[str, int, Call]]:
 def profiled_us(gpu: Gpu, call: Call, queue: Queue) -> float:
     """Mean time of a copy in a profile, us; 0 where it has none."""
     with TemporaryDirectory() as scratch:
-        profile = Path(scratch) / "profile.json"
-        gpu.profile(call, queue, 1, profile)
-        events = json.loads(profile.read_text(encoding="utf-8"))["traceEvents"]
+        events = gpu.profile(call, queue, 1, Path(scratch) / "profile.json")
     found = [event["dur"] for event in events if event.get("cat") == "gpu_memcpy"]
     return fmean(found) if found else 0.0
 

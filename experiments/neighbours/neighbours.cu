@@ -1,11 +1,12 @@
-// A kernel that reads or writes memory at a set pace until it is told to stop. All functions return an error, or null.
+// A kernel that reads or writes memory at a set pace, evenly or in bursts, until it is told to stop. All functions return
+// an error, or null.
 #include <cuda_runtime.h>
 
 static unsigned *stop;
 static unsigned long long *moved;
 static float4 *memory;
 static float *sink;
-enum { READS, WRITES };
+enum { READS, WRITES, EVICTED };  // EVICTED: reads that L2 evicts before other data
 static const size_t MEMORY = (size_t)2 << 30;
 
 #define DO(call)                                                                                                        \
@@ -14,32 +15,50 @@ static const size_t MEMORY = (size_t)2 << 30;
         if (error) return cudaGetErrorString(error);                                                                    \
     } while (0)
 
-// Each block passes through its own part of the set, 64 KiB at a time, and then sleeps.
+// Each warp passes through its own part of the set, some times 512 bytes in a turn, and then sleeps: for a random time, so
+// that reads come evenly, or all warps for as long, so that they come in bursts.
 __global__ void stream(float4 *set, size_t parts, volatile unsigned *stop, unsigned long long *moved, unsigned sleep_ns,
-                       int kind, float *sink) {
-    size_t each = parts / gridDim.x, at = 0;
-    float4 *own = set + each * blockIdx.x;
+                       int kind, int bursts, float *sink) {
+    const unsigned lanes = 32, warps = blockDim.x / lanes, lane = threadIdx.x % lanes, reads = bursts ? 4 : 1;
+    const unsigned warp = blockIdx.x * warps + threadIdx.x / lanes;
+    size_t each = parts / (gridDim.x * warps), at = 0;
+    float4 *own = set + each * warp + lane;
     unsigned long long bytes = 0;
+    unsigned seed = warp * 2654435761u;
     float sum = 0;
-    while (!*stop) {
-        for (int round = 0; round < 4; round++) {
-            float4 *next = own + at + threadIdx.x;
-            if (kind == WRITES) {
-                for (int k = 0; k < 4; k++) __stcg(next + k * 256, make_float4(sum, sum, sum, sum));
-            } else {  // four reads in flight
-                float4 value[4];
-                for (int k = 0; k < 4; k++)
+    unsigned long long policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    for (unsigned turn = 1; turn % 16 || !*stop; turn++) {
+        if (kind == WRITES) {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (k < reads) __stcg(own + at + k * lanes, make_float4(sum, sum, sum, sum));
+        } else {
+            float4 value[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                if (k >= reads) break;
+                const float4 *from = own + at + k * lanes;
+                if (kind == READS)
                     asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
                                  : "=f"(value[k].x), "=f"(value[k].y), "=f"(value[k].z), "=f"(value[k].w)
-                                 : "l"(next + k * 256));
-                for (int k = 0; k < 4; k++) sum += value[k].x + value[k].y;
+                                 : "l"(from));
+                else
+                    asm volatile("ld.global.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+                                 : "=f"(value[k].x), "=f"(value[k].y), "=f"(value[k].z), "=f"(value[k].w)
+                                 : "l"(from), "l"(policy));
             }
-            at = at + 2048 > each ? 0 : at + 1024;
-            bytes += 16384;
-            if (sleep_ns) __nanosleep(sleep_ns);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (k < reads) sum += value[k].x + value[k].y;
         }
+        at += reads * lanes;
+        if (at + 4 * lanes > each) at = 0;
+        bytes += reads * 512;
+        seed = seed * 1664525u + 1013904223u;
+        if (sleep_ns) __nanosleep(bursts ? sleep_ns : (unsigned)((unsigned long long)seed * 2 * sleep_ns >> 32));
     }
-    if (threadIdx.x == 0) atomicAdd(moved, bytes);
+    if (lane == 0) atomicAdd(moved, bytes);
     if (sum == 1.2345f) *sink = sum;
 }
 
@@ -53,11 +72,12 @@ const char *prepare_neighbour() {
     DO(cudaDeviceSynchronize());
     return nullptr;
 }
-const char *begin(void *on, int blocks, unsigned long long bytes, unsigned sleep_ns, int kind) {
+const char *begin(void *on, int blocks, unsigned long long bytes, unsigned sleep_ns, int kind, int bursts) {
     DO(cudaMemset(stop, 0, sizeof *stop));
     DO(cudaMemset(moved, 0, sizeof *moved));
     DO(cudaDeviceSynchronize());
-    stream<<<blocks, 256, 0, (cudaStream_t)on>>>(memory, bytes / sizeof(float4), stop, moved, sleep_ns, kind, sink);
+    stream<<<blocks, 256, 0, (cudaStream_t)on>>>(memory, bytes / sizeof(float4), stop, moved, sleep_ns, kind, bursts,
+                                             sink);
     DO(cudaGetLastError());
     return nullptr;
 }

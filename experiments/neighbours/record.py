@@ -28,14 +28,15 @@ SMS = 64  # of the model
 BLOCKS = 4  # of the neighbour, on each SM
 ALL = 2**31  # bytes, far more than L2 holds
 PASSES = 4  # in a profile; the first is left out
-READS, WRITES = range(2)  # kinds of neighbours.cu
-NEIGHBOURS = {  # bytes of its set, sleep after 16 KiB (ns), kind
+READS, WRITES, EVICTED = range(3)  # kinds of neighbours.cu
+NEIGHBOURS = {  # bytes of its set, sleep after each turn (ns; the mean, if not in bursts), kind, in bursts
     "none": None,
-    "reads 0.5 TB/s": (ALL, 8000, READS),
-    "reads 1.1 TB/s": (ALL, 4000, READS),
-    "writes 0.5 TB/s": (ALL, 8000, WRITES),
-    "writes 1.1 TB/s": (ALL, 4000, WRITES),
-    "reads L2": (24 * 2**20, 1000, READS),
+    "reads 0.6 TB/s": (ALL, 1500, READS, False),
+    "reads 1.1 TB/s": (ALL, 450, READS, False),
+    "reads 1.7 TB/s": (ALL, 0, READS, False),
+    "writes 0.6 TB/s": (ALL, 1500, WRITES, False),
+    "reads L2": (24 * 2**20, 0, READS, False),
+    "reads 1.1 TB/s in bursts": (ALL, 4000, READS, True),
 }
 
 
@@ -52,11 +53,11 @@ class Neighbour:
         self._call("prepare_neighbour")
         self._began = 0.0
 
-    def begin(self, on: Queue, size: int, sleep_ns: int, kind: int) -> None:
+    def begin(self, on: Queue, size: int, sleep_ns: int, kind: int, bursts: bool) -> None:
         """Start it, and wait until it runs."""
         chunk = on.sms * BLOCKS * 16384
         whole = ctypes.c_ulonglong(size // chunk * chunk)
-        self._call("begin", ctypes.c_void_p(on.pointer), on.sms * BLOCKS, whole, ctypes.c_uint(sleep_ns), kind)
+        self._call("begin", ctypes.c_void_p(on.pointer), on.sms * BLOCKS, whole, ctypes.c_uint(sleep_ns), kind, bursts)
         self._began = time.perf_counter()
         time.sleep(0.003)
 

@@ -36,6 +36,7 @@ MEASURED = HERE / "measured.csv.gz"
 CODE, CODE_BESIDE = HERE / "code.csv", HERE / "code_beside.csv"
 CONVOLUTION, STREAMS = HERE / "convolution.csv", HERE / "streams.csv"
 GAPS, SMALL, IN_FLIGHT = HERE / "gaps.csv", HERE / "small.csv", HERE / "in_flight.csv"
+LOST = HERE / "lost.csv"
 PROFILES = HERE.parents[2] / "shared" / "h200_models"
 GPU, RECORDED_ON = "h100-sxm", "h200"
 ALONE = "none"
@@ -49,11 +50,12 @@ LEAST_US = 5.0  # of a kernel whose own error counts: shorter ones are timed too
 SEARCHED = 8  # kernels among which the next of the same name is looked for
 NAME = 40  # characters of a kernel's name that both recordings have
 NEIGHBOURS = {  # bytes per µs of DRAM reads, DRAM writes and L2 reads; L2 counts 1.5 sectors for one of DRAM
-    "reads 0.5 TB/s": (547e3, 0.0, 820e3),
-    "reads 1.1 TB/s": (1090e3, 0.0, 1635e3),
-    "writes 0.5 TB/s": (0.0, 547e3, 0.0),
-    "writes 1.1 TB/s": (0.0, 1092e3, 0.0),
-    "reads L2": (0.0, 0.0, 4200e3),
+    "reads 0.6 TB/s": (571e3, 0.0, 857e3),
+    "reads 1.1 TB/s": (1104e3, 0.0, 1656e3),
+    "reads 1.7 TB/s": (1665e3, 0.0, 2498e3),
+    "writes 0.6 TB/s": (0.0, 610e3, 0.0),
+    "reads L2": (0.0, 0.0, 3680e3),
+    "reads 1.1 TB/s in bursts": (1088e3, 0.0, 1632e3),
 }
 
 
@@ -191,6 +193,17 @@ def _slowed(predictor: ModelPredictor, session: Session, model: str, times: Mapp
         )
 
 
+def lost_table() -> str:
+    """Times of kernels whose data L2 holds, beside readers, over their times beside nothing."""
+    kernels = grouped(lines(LOST), lambda row: row["kernel"])
+    beside = [row["neighbour"] for row in next(iter(kernels.values()))[1:]]
+    cells = []
+    for kernel, (alone, *others) in kernels.items():
+        cells.append((kernel, *(f"{float(row['us']) / float(alone['us']):.2f}" for row in others)))
+    pace = ("TB/s", *(f"{fmean(float(of[n]['gb_per_s']) for of in kernels.values()) / 1e3:.1f}" for n in range(1, 7)))
+    return table(("the kernel", *beside), [pace, *cells])
+
+
 def gaps_table() -> str:
     """Gaps between kernels of a stream, the mean over grids and lives of blocks."""
     gaps: dict[str, dict[str, list[float]]] = {}
@@ -296,6 +309,7 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
     heads = ("model", "the neighbour", "measured", "predicted", "MAPE %", "bias %")
     return {
         "slowed": table(heads, cells),
+        "lost": lost_table(),
         "code": code_table(),
         "code_beside": beside,
         "code_longer": f"{longer:.1f}",

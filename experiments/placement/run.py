@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import correlation, fmean, median
@@ -272,8 +271,8 @@ def parting(launches: Sequence[Launch], result: Result, first_block_us: float) -
 def all_pairs(replays: Replays, runs: Sequence[Run]) -> list[Pair]:
     """Every pair, whichever stream is first, beside the cuDNN calls that it stands for."""
     dataset = Dataset(RECORDED, GPU)
-    with ThreadPoolExecutor(1) as here:
-        scored = {row.key: row for row in validate.score(validate.Case(str(RECORDED), GPU.name), here, ("streams",))}
+    case = validate.Case(str(RECORDED), GPU.name)
+    scored = {row.key: row for row in validate.score(case, ("streams",), jobs=1)}
     usual_us = median(one.later_us for one in runs)
     found = []
     for number, condition in enumerate(plain_pairs(dataset)):

@@ -132,7 +132,7 @@ def page(rows: Sequence[Waits]) -> dict[str, object]:
     loads = by_reason["long_scoreboard"]
     return {
         "calls": len(loads),
-        "reasons": table(("reason", "all blocks", "one block", "share that was turns"), cells),
+        "reasons": table(("reason", "all blocks", "one block", "share that waited for other warps"), cells),
         "both": waiting_share(by_reason["barrier"] + by_reason["short_scoreboard"]),
         "share": gpusim.load_gpu("h200").model.waiting_turn_share,
         "grows": fmean(row.one_cycles - row.all_cycles for row in loads),

@@ -23,6 +23,7 @@ FIRST_SHOWN = 12  # rows of the table
 UNMEASURED, WRONG = "?", "wrong"  # instead of a model error
 SHOWN_REASONS = 3  # why errors are not known, the most frequent
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
+WAITING = "latency"  # the bound that is no resource: kernels that wait can share the GPU
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _reasons(advice: Advice) -> list[str]:
             lines.append(f"{name}: this setting adds {number(sum(causes.values()))} µs to its kernels: {shares}")
     first = {next(iter(times), "") for times in best.bound_us.values()}  # what bounds each program most of the time
     wanted = first.pop() if len(first) == 1 else UNKNOWN
-    if wanted not in ("", UNKNOWN):
+    if wanted not in ("", UNKNOWN, WAITING):
         needing = f"{'both' if len(best.bound_us) == 2 else 'all'} need {BOUND_TITLES[wanted]} most"
         lines.append(f"{needing}: sharing gains only the time in which one of them leaves it idle")
     competitor = advice.competitor
@@ -178,7 +179,7 @@ def _shown(advice: Advice) -> list[Choice]:
 
 
 def _cells(advice: Advice, one: Choice) -> list[str]:
-    said = ["best"] if one is advice.best else ["tie"] if advice.ties(one) else []
+    said = ["recommended"] if one is advice.best else ["tie"] if advice.ties(one) else []
     said += ["pareto"] * (one in advice.pareto)
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
     cells += ["-" if one.stp is None else f"{one.stp:.2f}"]
@@ -211,7 +212,7 @@ def slowdowns(advice: Advice) -> Figure:
         front = sorted((one.slowdown[first], one.slowdown[second]) for one in advice.pareto if one in known)
         axes.plot([a for a, _ in front], [b for _, b in front], color="black", linewidth=0.9, label="Pareto front")
         best = advice.best
-        label = shortened(f"best: {best.setting.mechanism}, {best.setting.setting}", 36)
+        label = shortened(f"recommended: {best.setting.mechanism}, {best.setting.setting}", 36)
         axes.plot([best.slowdown[first]], [best.slowdown[second]], "o", markersize=10, markerfacecolor="none",
                   color="black", label=label)  # fmt: skip
         for target in advice.targets:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice, product
+from itertools import compress, islice, product
 from math import fsum, inf, sqrt
 from os import PathLike
 from statistics import fmean, stdev
@@ -41,6 +41,7 @@ from gpusim.results.metrics import (
     percentile,
     requests_us,
     sharing,
+    undominated,
 )
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
@@ -64,7 +65,6 @@ SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = 4.303  # Student's t, two-sided 95 %, for the mean over `SEEDS`
 R = TypeVar("R")
-S = TypeVar("S")
 T = TypeVar("T")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
 PLACED: tuple[Keep, ...] = ("placements",)
@@ -147,13 +147,9 @@ class Advice:
     @cached_property
     def pareto(self) -> tuple[Choice, ...]:
         """The choices than which no other slows every program less."""
-
-        def beaten(one: Choice, other: Choice) -> bool:
-            pairs = [(other.slowdown[name], one.slowdown[name]) for name in one.slowdown]
-            return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
-
         known = [one for one in self.choices if not one.refuted]
-        return tuple(one for one in known if not any(beaten(one, other) for other in known))
+        kept = undominated([[one.slowdown[name] for name in self.best.slowdown] for one in known])
+        return tuple(compress(known, kept))
 
     @cached_property
     def competitor(self) -> Choice | None:
@@ -245,7 +241,8 @@ def advise(
         raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
     unequal = _unequal(trace, alone) if chosen == "makespan" and not wanted else ""
     free = _free(names, wanted)
-    choices = list(_replayed(_choice, _Shared(trace, session, alone, free, not unequal), compared, jobs, step))
+    shared = _Shared(trace, session, alone, free, not unequal)
+    choices = list(_replayed(partial(_choice, shared), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
     way = advice.best.setting
     costs = {} if way.mechanism == "in turn" else costs_us(trace, session, way)
@@ -261,7 +258,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
         assumption: _Shared(other, session, _alone_us(other, session), advice.free)
         for assumption, other in session.extremes(advice.trace).items()
     }
-    replays = _replayed(partial(_cost, objective), assumed, [*product(assumed, ways)], jobs, step)
+    replays = _replayed(partial(_cost, objective, assumed), [*product(assumed, ways)], jobs, step)
     for assumption, shared in assumed.items():
         costs = list(islice(replays, len(ways)))
         mine, least = costs[ways.index(best.setting)], min(costs)
@@ -375,9 +372,9 @@ class _Shared:
         return list(_other_seeds(self.trace))
 
 
-def _replayed(replay: Callable[[S, T], R], shared: S, ways: Sequence[T], jobs: int | None, step: Step) -> Iterator[R]:
+def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, step: Step) -> Iterator[R]:
     """Every setting replayed, on as many cores as there are; the order is that of the settings."""
-    for at, found in enumerate(in_order(replay, shared, ways, jobs), 1):
+    for at, found in enumerate(in_order(replay, ways, jobs), 1):
         step(f"{at} of {len(ways)} settings replayed")
         yield found
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import fsum
 
+from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
-from gpusim.model.launchable import fits_no_sm, launch_occupancy
+from gpusim.model.launchable import LAUNCHABLE, lacking
 from gpusim.trace.edit import with_operations, with_selected
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation
@@ -46,10 +47,9 @@ def require_fit(trace: Trace, gpu: GPU) -> None:
     for place, convolution in _unfit(trace, gpu):
         found = _alternative(convolution, gpu)
         if found is not None:
-            fits_of_all = (launch_occupancy(launch, gpu) for launch in convolution.launches())
-            unfit = next(fit for fit in fits_of_all if fit.blocks_per_sm == 0)
-            instead = f"{found.algorithm} could, {OPTION} takes it"
-            raise fits_no_sm(f"{place} ({convolution.id})", convolution.algorithm, gpu, unfit, instead)
+            problem = next(filter(None, (lacking(launch, gpu) for launch in convolution.launches())))
+            expected = f"{LAUNCHABLE}: {found.algorithm} could, {OPTION} takes it"
+            raise InputError(None, f"{place} ({convolution.id} by {convolution.algorithm})", problem, expected)
 
 
 def _unfit(trace: Trace, gpu: GPU) -> Iterator[tuple[str, Convolution]]:
@@ -74,4 +74,4 @@ def _alternative(convolution: Convolution, gpu: GPU) -> ConvolutionAlgorithm | N
 
 def fits(algorithm: ConvolutionAlgorithm, gpu: GPU) -> bool:
     """Whether an SM of a GPU holds a block of every kernel of an algorithm."""
-    return all(launch_occupancy(launch, gpu).blocks_per_sm > 0 for launch in algorithm.kernels)
+    return not any(lacking(launch, gpu) for launch in algorithm.kernels)

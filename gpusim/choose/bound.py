@@ -18,6 +18,7 @@ from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, Step, least_of_launches, least_work, less_of, tile_works
 from gpusim.choose.mixes_bound import Option, kernel_of, one_by_one_us, program_of
 from gpusim.choose.plan import Plan, Work
+from gpusim.common.tables import summed
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context, touched_bytes
 from gpusim.model.kernel import KernelModel
@@ -121,9 +122,7 @@ class Bounds:
     def of_any(self, work: Work) -> Bound:
         """A lower bound for all plans of some work, whatever their algorithms, streams, order, partition and memory."""
         parts = [self._of_block(work, work.graph.only(block)) for block in work.graph.blocks()]
-        by_cause: dict[str, float] = {}
-        for part in parts:
-            by_cause[part.by] = by_cause.get(part.by, 0.0) + part.us
+        by_cause = summed((part.by, part.us) for part in parts)
         return Bound(fsum(part.us for part in parts), max(by_cause, key=lambda cause: by_cause[cause]))
 
     def _of_block(self, work: Work, graph: Graph) -> Bound:

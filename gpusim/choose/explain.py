@@ -18,7 +18,7 @@ from gpusim.choose.moves import split_policy
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.progress import Step, no_step
-from gpusim.common.tables import grouped, picked, short_name
+from gpusim.common.tables import grouped, picked, short_name, summed
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import UNKNOWN
 from gpusim.model.kernel import KernelModel
@@ -237,10 +237,7 @@ def _lost(
 
 def _names(runs: Sequence[KernelRun], beside: Mapping[int, float]) -> tuple[str, ...]:
     """Return the names of the kernels that ran while one did, the longest overlap first."""
-    together: dict[str, float] = {}
-    for other, common_us in beside.items():
-        name = short_name(runs[other].kernel)
-        together[name] = together.get(name, 0.0) + common_us
+    together = summed((short_name(runs[other].kernel), common_us) for other, common_us in beside.items())
     return tuple(sorted(together, key=lambda name: -together[name]))
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil, fsum
 from os import PathLike
+from statistics import fmean
 from typing import NamedTuple
 
 from gpusim.choose.code_returns import Code, Return, code_of, few, mean_lost, returns_of
@@ -171,14 +172,10 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
             random.append(0.0 if one is not None else its.left_us * running)
         apart = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
         shares = [its.share for its in other.parts]
-        factor = own.running * _mean(apart, shared) + (1.0 - own.running) * _mean(shares, shared)
-        turn = own.running * _mean(apart, alternating) + (1.0 - own.running) * _mean(shares, random)
+        factor = own.running * fmean(shared, apart) + (1.0 - own.running) * fmean(shared, shares)
+        turn = own.running * fmean(alternating, apart) + (1.0 - own.running) * fmean(random, shares)
         whole += part.share * (part.launching + (1.0 - part.launching) * factor + turn)
     return max(1.0, whole)
-
-
-def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
 
 
 def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:

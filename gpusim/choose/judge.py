@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import fsum
+from statistics import fmean
 from typing import Literal
 
 from gpusim.choose.bound import Bounds
@@ -41,7 +41,7 @@ class Candidate:
     @property
     def expected_us(self) -> float:
         """Mean makespan over the start orders, by which plans are compared."""
-        return fsum(self.starts_us) / len(self.starts_us)
+        return fmean(self.starts_us)
 
 
 def gain_percent(plain: Candidate, plan: Candidate) -> float:

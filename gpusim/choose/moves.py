@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations, product
 from math import fsum
+from statistics import fmean
 
 from gpusim.choose.bound import Bounds
 from gpusim.choose.plan import STREAMS, Plan, Work, most_live, workspace_bytes
@@ -152,7 +153,7 @@ def fastest(work: Work, bounds: Bounds) -> dict[str, str]:
 def mean_alone_us(work: Work, bounds: Bounds) -> float:
     """Mean time of an operation alone by its fastest algorithm, us."""
     fast = fastest(work, bounds)
-    return fsum(bounds.alone_us(id, fast.get(id, "")) for id in work.operations) / len(work.operations)
+    return fmean(bounds.alone_us(id, fast.get(id, "")) for id in work.operations)
 
 
 def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:

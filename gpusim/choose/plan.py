@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
+from itertools import accumulate
 from typing import Any
 
 from gpusim.choose.micro_batches import Division
 from gpusim.common.tables import picked
 from gpusim.trace.edit import with_selected
 from gpusim.trace.format import Trace
-from gpusim.trace.graph import Graph
+from gpusim.trace.graph import Graph, one_by_one
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Operation, Stream
 
 STREAMS = "leftover"  # the policy of plain CUDA streams
@@ -44,8 +44,7 @@ class Plan:
         """First and last SM of each stream; None where it may use all."""
         if not self.sms:
             return (None,) * len(self.lanes)
-        ends = [sum(self.sms[: n + 1]) for n in range(len(self.sms))]
-        return tuple((end - count, end - 1) for end, count in zip(ends, self.sms, strict=True))
+        return tuple((end - count, end - 1) for end, count in zip(accumulate(self.sms), self.sms, strict=True))
 
 
 @dataclass(frozen=True)
@@ -186,14 +185,7 @@ def launch_order(work: Work, plan: Plan) -> list[str]:
     been launched: with it the streams start in their order.
     """
     place = {id: (at, n) for n, lane in enumerate(plan.lanes) for at, id in enumerate(lane)}
-    sorter, ready, found = TopologicalSorter(work.planned(plan).before), set[str](), list[str]()
-    sorter.prepare()
-    while sorter.is_active():
-        ready |= {*sorter.get_ready()}
-        found.append(min(ready, key=place.__getitem__))
-        ready.remove(found[-1])
-        sorter.done(found[-1])
-    return found
+    return one_by_one(work.planned(plan).before, lambda ready: min(ready, key=place.__getitem__))
 
 
 def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:

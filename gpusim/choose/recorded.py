@@ -15,7 +15,7 @@ from typing import Any
 
 from gpusim.choose.explain import LEAST_SLOWED, overlaps
 from gpusim.choose.interference import contended
-from gpusim.common.tables import grouped, picked, short_name
+from gpusim.common.tables import grouped, picked, short_name, summed
 from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.edit import with_operations
@@ -109,12 +109,10 @@ def _kind(launch: KernelLaunch) -> Kind:
 
 def _beside(ordered: Sequence[Recorded], spans_us: Sequence[tuple[float, float]], at: int) -> dict[Kind, float]:
     """Return how long kernels of other streams ran beside one, by kind."""
-    own, found = ordered[at], dict[Kind, float]()
-    for other, common_us in overlaps(spans_us, at):
-        one = ordered[other]
-        if one.stream != own.stream and common_us > min(CLOCK_US, 0.1 * own.took_us):
-            found[one.kind] = found.get(one.kind, 0.0) + common_us
-    return found
+    own = ordered[at]
+    noticed_us = min(CLOCK_US, 0.1 * own.took_us)
+    others = ((ordered[other], common_us) for other, common_us in overlaps(spans_us, at) if common_us > noticed_us)
+    return summed((other.kind, common_us) for other, common_us in others if other.stream != own.stream)
 
 
 def as_json(found: Iterable[Overlapped]) -> list[dict[str, Any]]:

@@ -247,10 +247,11 @@ def _select(
         inside = frontier(one for one in same if limit is None or one.memory_bytes <= limit)[-1]
         if inside is found:
             error = inside_error
-        steps = [(found, error)] if inside is found else [(inside, inside_error), (found, error)]
-        options = [plain, *(one for one, _ in steps)]
-        taken = [options[n] for n in steps_taken((gain_percent(plain, one), error) for one, error in steps)]
-        best, simpler = taken[-1], [one for one in taken if one is not found or one is plain][-1]
+        steps = ((inside, inside_error), (found, error))
+        taken = steps_taken((gain_percent(plain, one), error) for one, error in steps)
+        best = (plain, inside, found)[taken[-1]]
+        if 1 in taken and inside is not found:
+            simpler = inside
     return Selection(
         work,
         session,

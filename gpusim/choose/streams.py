@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import TypeVar
 
 from gpusim.common.errors import InputError, quote
-from gpusim.trace.graph import Graph, ordered
+from gpusim.common.tables import connected
+from gpusim.trace.graph import Graph, one_by_one, ordered
 
 T = TypeVar("T")
 
@@ -91,18 +91,16 @@ def opara(graph: Graph, memory_bound: Mapping[str, bool], demand: Mapping[str, f
     new one. Launched are, in turn, the memory-bound and the compute-bound operation that is ready and demands least: in
     Opara's code the shared memory of a block.
     """
-    order, ready, memory_next = list[str](), list[str](), True
-    sorter = TopologicalSorter(graph.before)
-    sorter.prepare()
-    while sorter.is_active():
-        ready += sorter.get_ready()
+    memory_next = True
+
+    def choose(ready: Sequence[str]) -> str:
+        nonlocal memory_next
         alike = [id for id in ready if memory_bound[id] == memory_next] or ready
         chosen = min(alike, key=lambda id: demand[id])
         memory_next = not memory_bound[chosen]
-        order.append(chosen)
-        ready.remove(chosen)
-        sorter.done(chosen)
-    return _continued(graph, order)
+        return chosen
+
+    return _continued(graph, one_by_one(graph.before, choose))
 
 
 def _continued(graph: Graph, order: Sequence[str]) -> Lanes:
@@ -157,13 +155,8 @@ def _endings(graph: Graph, left: frozenset[str], most: int) -> list[frozenset[st
 
 def groups(graph: Graph, ids: frozenset[str]) -> Stage:
     """The connected components of some operations: dependent operations are in the same group."""
-    group = {id: id for id in graph.ids if id in ids}
-    for id in group:
-        for other in graph.before[id]:
-            if other in group:
-                old, new = group[other], group[id]
-                group = {one: new if its == old else its for one, its in group.items()}
-    return tuple(tuple(id for id in group if group[id] == name) for name in dict.fromkeys(group.values()))
+    pairs = ((id, other) for id in ids for other in graph.before[id] if other in ids)
+    return tuple(map(tuple, connected((id for id in graph.ids if id in ids), pairs)))
 
 
 def greedy_stages(graph: Graph) -> tuple[Stage, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gpusim
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, faults_of, quote
 from gpusim.common.files import read_text, require_output
 from gpusim.common.numbers import MICROSECONDS, finite_number, whole_number
 from gpusim.results.style import COLUMN, PAGE, Style, picture_format, styled
@@ -59,7 +59,7 @@ def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
     try:
         return gpusim.load_gpu(name_or_path)
     except InputError as error:
-        raise InputError(error.path, error.place or option * (not error.path), error.problem, error.expected) from None
+        raise error.at(place=error.place or option * (not error.path)) from None
 
 
 def read_trace(path: str) -> gpusim.Trace:
@@ -85,8 +85,7 @@ def _read_profile(recorded_on: gpusim.GPU | None, remarks: list[str], path: str)
     try:
         imported = gpusim.import_profile(path, kind, recorded_on)
     except InputError as error:  # --gpu is of the replay
-        place = "--recorded-on" if error.place == "--gpu" else error.place
-        raise InputError(error.path, place, error.problem, error.expected) from None
+        raise error.at(place="--recorded-on" if error.place == "--gpu" else None) from None
     remarks += [f"{path}: {remark}" for remark in imported.remarks]
     return imported.trace
 
@@ -150,7 +149,7 @@ def changed(gpu: gpusim.GPU, changes: Sequence[tuple[str, str]] | None) -> gpusi
     try:
         return gpusim.what_if(gpu, values) if values else gpu
     except InputError as error:
-        raise InputError(None, f"--what-if: {error.place}", error.problem, error.expected) from None
+        raise error.at(place=f"--what-if: {error.place}") from None
 
 
 @contextmanager
@@ -184,7 +183,7 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
     except InputError as error:
         of_trace = error.place.startswith(("streams[", "programs[", "device", "trace"))
         if error.path is None and of_trace:
-            raise InputError(" + ".join(paths), error.place, error.problem, error.expected) from None
+            raise error.at(" + ".join(paths)) from None
         raise
 
 
@@ -281,10 +280,8 @@ def _times(path: Path) -> gpusim.TimesArrivals:
             before = f"{found[-1] / scale:g}" if found else "0"
             raise InputError(path, f"line {n}", f"is {cell}, before {before}", "times from 0 that ascend")
         found.append(at)
-    try:
+    with faults_of(path):
         return gpusim.TimesArrivals(times_us=tuple(found))
-    except InputError as error:
-        raise InputError(path, error.place, error.problem, error.expected) from None
 
 
 def with_settings(trace: gpusim.Trace, args: argparse.Namespace) -> gpusim.Trace:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from math import fsum
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import gpusim
@@ -133,7 +134,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
     for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
         slowed = [one.slowdown for one in of if one.slowdown is not None]
         causes = [one.cause for one in of if one.cause]
-        if slowed and fsum(slowed) / len(slowed) < LEAST_SLOWED:
+        if slowed and fmean(slowed) < LEAST_SLOWED:
             causes = []  # some were slowed, and not all of them together
         most = max(causes, key=lambda cause: (causes.count(cause), cause), default="")
         rows.append(
@@ -141,7 +142,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
                 text,
                 str(len(of)),
                 number(fsum(one.kernel.took_us for one in of)),
-                f"{fsum(slowed) / len(slowed):.2f}x" if slowed else UNKNOWN,
+                f"{fmean(slowed):.2f}x" if slowed else UNKNOWN,
                 BOUND_TITLES.get(most, most),
                 of[0].beside[0] if of[0].beside else "",
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpusim.common.files import whole_folder
 from gpusim.common.progress import Step
-from gpusim.common.spreadsheet import csv_text
+from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import json_text, picked
 from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
 from gpusim.results.metrics import metrics, normalised_progress
@@ -58,7 +58,7 @@ def _write_result(result: Result, folder: Path) -> None:
     if result.has_programs:
         own = [name for name in columns[ProgramRun] if name != "streams"]
         _write_runs(folder / "programs.csv", [*own, "slowdown"], result.program_runs)
-    _write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
+    write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")
     save_figure(usage(result), folder / "usage.png")
 
@@ -66,7 +66,7 @@ def _write_result(result: Result, folder: Path) -> None:
 def _write_restarted(result: Result, path: Path) -> None:
     passes, progress = result.passes or {}, normalised_progress(result)
     rows = ([name, result.makespan_us, count, progress[name]] for name, count in passes.items())
-    _write_csv(path, ["program", "until_us", "passes", "normalised_progress"], rows)
+    write_csv(path, ["program", "until_us", "passes", "normalised_progress"], rows)
 
 
 def _usage_rows(result: Result) -> Iterable[list[object]]:
@@ -80,9 +80,4 @@ def _usage_rows(result: Result) -> Iterable[list[object]]:
 
 
 def _write_runs(path: Path, columns: Sequence[str], runs: Iterable[object]) -> None:
-    _write_csv(path, columns, (tuple(picked(run, *columns).values()) for run in runs))
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.writelines(csv_text(columns, rows))
+    write_csv(path, columns, (tuple(picked(run, *columns).values()) for run in runs))

@@ -59,7 +59,9 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
         if name in details and not alone:
             PRINTERS[name](comparison, shown)
     print()
-    more = "" if alone or details else f"--details {','.join(DETAILS)} or all: where time goes; "
+    more = "" if details else f"--details {','.join(DETAILS)} or all: where time goes; "
+    if alone:
+        more = "gpusim advise THIS OTHER: how to share the GPU with another trace; "
     _say(f"{more}--out DIR: all of it as tables and pictures")
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.commands.arguments import given, json_flag, whole, whole_numbers
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, require_output
-from gpusim.common.spreadsheet import csv_text
+from gpusim.common.files import require_output
+from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import Column, number, numbers, print_json, print_line, print_rows, print_table
 from gpusim.lab.names import title
 
@@ -110,9 +110,8 @@ def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
         raise InputError(args.dataset, elsewhere[0], problem, "no such option")
     points = score_matrix(folders)
     if args.rows is not None:
-        with atomic_write(args.rows) as file:
-            names = ("gpu", "placement", "order", "kernel", "beside", "predicted", "measured")
-            file.writelines(csv_text(names, ([str(getattr(one, name)) for name in names] for one in points)))
+        names = ("gpu", "placement", "order", "kernel", "beside", "predicted", "measured")
+        write_csv(args.rows, names, ([str(getattr(one, name)) for name in names] for one in points))
     found = totals(points)
     if args.json:
         return print_json({"dataset": str(args.dataset), "matrix": [asdict(one) for one in found]})

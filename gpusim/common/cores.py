@@ -22,7 +22,6 @@ from gpusim.common.progress import unwatched
 
 FORKS = sys.platform == "linux"  # a worker begins as a copy of its parent, in milliseconds and from any script
 
-S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -103,32 +102,32 @@ def _leave_when_closed(leash: Connection) -> None:
         os._exit(1)
 
 
-def in_order(compute: Callable[[S, T], R], shared: S, tasks: Sequence[T], jobs: int | None = None) -> Iterator[R]:
+def in_order(compute: Callable[[T], R], tasks: Sequence[T], jobs: int | None = None) -> Iterator[R]:
     """Compute tasks on several cores, by default on all, and yield the answers in the order of the tasks.
 
-    A worker process computes its tasks by itself, without further workers. ``compute`` is a function of a module, and
-    workers have a copy of ``shared``.
+    A worker process computes its tasks by itself, without further workers. Each gets ``compute`` once, with what the
+    tasks share: a method with its object, or a `functools.partial` of a function of a module.
     """
     alone = multiprocessing.parent_process() is not None
     workers = min(1 if alone else jobs or os.cpu_count() or 1, len(tasks))
     if workers < 2:
         for task in tasks:
             with unwatched():
-                answer = compute(shared, task)
+                answer = compute(task)
             yield answer
         return
     context = multiprocessing.get_context("fork") if FORKS else Spawn()
-    with ProcessPoolExecutor(workers, context, _begin, (compute, shared)) as pool:
+    with ProcessPoolExecutor(workers, context, _begin, (compute,)) as pool:
         yield from pool.map(_in_worker, tasks)
 
 
-_OF_WORKER: list[tuple[Callable[[Any, Any], Any], Any]] = []  # of this process, where it is a worker
+_OF_WORKER: list[Callable[[Any], Any]] = []  # of this process, where it is a worker
 
 
-def _begin(compute: Callable[[S, T], R], shared: S) -> None:
+def _begin(compute: Callable[[T], R]) -> None:
     gc.freeze()  # the worker need not look through what it has of its parent
     collect_seldom()
-    _OF_WORKER.append((compute, shared))
+    _OF_WORKER.append(compute)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
@@ -141,6 +140,5 @@ def _leave_with_parent() -> None:
 
 
 def _in_worker(task: Any) -> Any:
-    compute, shared = _OF_WORKER[-1]
     with unwatched():
-        return compute(shared, task)
+        return _OF_WORKER[-1](task)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound="BaseModel")
 
 _LONGEST_QUOTE = 60
 _MOST_MEANT = 3  # names that begin as somebody wrote
@@ -41,6 +44,24 @@ class InputError(ValueError):
         parts = [_cut(str(part)) for part in given]
         line = ": ".join(part for part in parts if part)
         return one_line(f"{line}; expected {self.expected}" if self.expected else line)
+
+    def at(self, path: str | Path | None = None, place: str | None = None, problem: str | None = None) -> InputError:
+        """The same fault with another file, place or problem; what is None stays."""
+        return InputError(
+            self.path if path is None else path,
+            self.place if place is None else place,
+            self.problem if problem is None else problem,
+            self.expected,
+        )
+
+
+@contextmanager
+def faults_of(path: str | Path | None = None, place: str | None = None) -> Iterator[None]:
+    """Name the file of wrong input that the block meets, where the error names none; and its place, if it is given."""
+    try:
+        yield
+    except InputError as error:
+        raise error.at(error.path or path, place) from None
 
 
 def _cut(text: str) -> str:
@@ -105,6 +126,16 @@ def from_pydantic(path: str | Path | None, error: ValidationError, model: type[B
     return told(first_problem(error), model, path)
 
 
+def checked(model: type[M], content: object, path: str | Path | None = None) -> M:
+    """Return the content of a file as a ``model``; its first fault is an `InputError`."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise from_pydantic(path, error, model) from None
+
+
 def first_problem(error: ValidationError) -> ErrorDetails:
     """Return the first problem that pydantic found. A misspelt key counts as unknown, not as a missing one."""
     first, *others = error.errors(include_url=False)
@@ -132,7 +163,7 @@ def told(
     place, owner = _place((*within, *error["loc"]), model)
     raised = error.get("ctx", {}).get("error")
     if isinstance(raised, InputError):
-        return InputError(path, ".".join(filter(None, (place, raised.place))), raised.problem, raised.expected)
+        return raised.at(path, ".".join(filter(None, (place, raised.place))))
     if error["type"].startswith("union_tag"):
         place += ".kind"
     return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner, patterns))

@@ -245,6 +245,12 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def data_folder(inside: str, beside: str) -> Path:
+    """A folder of files that ship: ``inside`` the package where it is installed, ``beside`` it in a source tree."""
+    package = Path(__file__).resolve().parents[1]
+    return package / inside if (package / inside).is_dir() else package.parent / beside
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents, those that do not exist."""
     try:

@@ -17,7 +17,7 @@ from math import inf, nan
 from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import is_file, read_table
+from gpusim.common.files import atomic_write, is_file, read_table
 from gpusim.common.numbers import finite_number
 
 FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
@@ -35,6 +35,12 @@ def csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterab
     """The lines of a CSV file."""
     yield csv_line(columns)
     yield from map(csv_line, rows)
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    """Write a CSV file, whole or not at all."""
+    with atomic_write(path) as file:
+        file.writelines(csv_text(columns, rows))
 
 
 def records(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -47,6 +47,25 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
+def summed(parts: Iterable[tuple[K, float]]) -> dict[K, float]:
+    """Sums of numbers by key, in the order in which the keys come."""
+    found: dict[K, float] = {}
+    for key, part in parts:
+        found[key] = found.get(key, 0.0) + part
+    return found
+
+
+def connected(items: Iterable[K], pairs: Iterable[tuple[K, K]]) -> list[list[K]]:
+    """Groups of items that pairs join, however indirectly: the groups and their members in the order of the items."""
+    group = {item: {item} for item in items}
+    for one, other in pairs:
+        fewer, more = sorted((group[one], group[other]), key=len)
+        if fewer is not more:
+            more |= fewer
+            group.update(dict.fromkeys(fewer, more))
+    return list(grouped(group, lambda item: id(group[item])).values())
+
+
 def counted(count: int, what: str) -> str:
     """A number of something: ``1 decision``, ``2 decisions``."""
     return f"{count:,} {what}{'s' * (count != 1)}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from gpusim.common.tables import connected
 from gpusim.engine.by_program import ByProgram
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.checks import Border, ask, name_of, notes_of
@@ -62,26 +64,16 @@ def parts(trace: Trace, gpu: GPU) -> list[Part]:
 
 def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...]]:
     """GPUs that wait for one another, however indirectly, or have streams of one program."""
-    group = {at: {at} for at in gpus}
-
-    def join(one: int, other: int) -> None:
-        if group[one] is not group[other]:
-            group[one] |= group[other]
-            group.update(dict.fromkeys(group[other], group[one]))
-
     home = {op.id: stream.gpu for stream in trace.streams for op in stream.operations}
     gpu_of = {stream.name: stream.gpu for stream in trace.streams}
-    for program in trace.programs:
-        for name in program.streams[1:]:
-            join(gpu_of[program.streams[0]], gpu_of[name])
+    pairs = [(gpu_of[one], gpu_of[other]) for program in trace.programs for one, other in pairwise(program.streams)]
     met: dict[str, int] = {}
     for stream in trace.streams:
         for op in stream.operations:
-            for other in op.depends_on:
-                join(stream.gpu, home[other])
+            pairs += [(stream.gpu, home[other]) for other in op.depends_on]
             if not op.launches() and (meeting := op.occupies(gpu).meeting):
-                join(stream.gpu, met.setdefault(meeting, stream.gpu))
-    return sorted({tuple(sorted(members)) for members in group.values()})
+                pairs.append((stream.gpu, met.setdefault(meeting, stream.gpu)))
+    return list(map(tuple, connected(gpus, pairs)))
 
 
 def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:

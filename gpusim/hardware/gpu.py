@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
-from gpusim.common.files import is_file, parse_toml, path_of, read_text
+from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, from_pydantic, quote
+from gpusim.common.files import data_folder, is_file, parse_toml, path_of, read_text
 from gpusim.common.strict import Strict
 from gpusim.hardware.compute_capability import CAPABILITIES, Bytes, Count, SMLimits, require_known, unverified_limits
 from gpusim.hardware.gpcs import numbered
@@ -397,10 +397,7 @@ def load_shipped_gpu(name: str) -> GPU:
 
 
 def _folder() -> Path:
-    """The folder of GPU files: inside the package when installed, beside it in a source tree."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / "gpus"
-    return inside if inside.is_dir() else package.parent / "gpus"
+    return data_folder("gpus", "gpus")
 
 
 def _read(path: Path) -> GPU:
@@ -409,12 +406,8 @@ def _read(path: Path) -> GPU:
 
 @lru_cache(maxsize=32)  # a replay asks for the same GPU some six times
 def _parsed(path: Path, text: str) -> GPU:
-    try:
-        return _build(path.stem, GPUFile.model_validate(parse_toml(text, path, "a GPU file")))
-    except ValidationError as error:
-        raise from_pydantic(path, error, GPUFile) from None
-    except InputError as error:
-        raise InputError(path, error.place, error.problem, error.expected) from None
+    with faults_of(path):
+        return _build(path.stem, checked(GPUFile, parse_toml(text, path, "a GPU file"), path))
 
 
 def _build(name: str, file: GPUFile) -> GPU:
@@ -467,7 +460,7 @@ def _merge(
         return section.model_validate({**defaults, **{key: entry.value for key, entry in given.items()}})
     except ValidationError as error:
         inner = from_pydantic(None, error)
-        raise InputError(None, f"{place}.{inner.place}", inner.problem, inner.expected) from None
+        raise inner.at(place=f"{place}.{inner.place}") from None
 
 
 def _optional(entry: SourcedClock | SourcedTflops | None) -> float | None:

@@ -105,8 +105,7 @@ def _checked(quantity: str, value: float) -> Any:
     try:
         return kind.model_validate({"value": value, "source": "a what-if"}).value
     except ValidationError as error:
-        wrong = from_pydantic(None, error)
-        raise InputError(None, quantity, wrong.problem, wrong.expected) from None
+        raise from_pydantic(None, error).at(place=quantity) from None
 
 
 def _model(gpu: GPU, of_gpu: Mapping[str, Any]) -> Any:

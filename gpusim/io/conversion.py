@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.errors import InputError, faults_of, one_line, quote
 from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.io import Order
 from gpusim.io.order import dependencies, stream_order
 from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, KernelRun, StreamKey, Timeline
-from gpusim.model.launchable import launch_occupancy
+from gpusim.model.launchable import lacking as lacking
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Copy, Kernel, Stream
@@ -67,7 +67,7 @@ def as_trace(
     remarks += _remarks(activities, waits.contradicted, builder.rounded, known_order)
     names = _stream_names(streams)
     programs = _programs(names, name)
-    try:
+    with faults_of(path):
         return Trace(
             version=2 if programs else 1,
             name=_plain(name)[:200] or "imported",
@@ -78,8 +78,6 @@ def as_trace(
             streams=tuple(Stream(name=names[key], operations=tuple(ops)) for key, ops in streams.items()),
             programs=programs,
         )
-    except InputError as fault:
-        raise InputError(path, fault.place, fault.problem, fault.expected) from None
 
 
 class _Builder:
@@ -110,8 +108,7 @@ class _Builder:
             if fault.path is not None:
                 raise
             name = work.name if isinstance(work, KernelRun) else work.what
-            problem = f"{fault.place} {fault.problem}"
-            raise InputError(self.path, f"{id} ({quote(name)})", problem, fault.expected) from None
+            raise fault.at(self.path, f"{id} ({quote(name)})", f"{fault.place} {fault.problem}") from None
 
     def _launch(self, work: KernelRun, duration_us: float, id: str) -> KernelLaunch:
         duration_us = round(duration_us, 3)
@@ -137,12 +134,6 @@ class _Builder:
             if problem:
                 raise InputError(self.path, f"{id} ({quote(known.name)})", problem, "the GPU that it ran on (--gpu)")
         return known
-
-
-def lacking(launch: KernelLaunch, gpu: GPU) -> str:
-    """What an SM of a GPU lacks for a block of a launch, in words; empty where it holds one."""
-    fit = launch_occupancy(launch, gpu)
-    return "" if fit.blocks_per_sm else f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"
 
 
 def communicates(name: str) -> bool:

@@ -46,19 +46,7 @@ _WITHOUT_LAUNCHES = (  # words that a file has, what it is, and what to record i
     ),
 )
 _UNREAD = {b"<": "is HTML or XML", b"\x7fELF": "is a program", b"%PDF": "is a PDF"}
-_ENDINGS = (
-    ".gz",
-    ".json",
-    ".trace",
-    ".pt",
-    ".csv",
-    ".ncu",
-    ".sqlite",
-    ".ncu-rep",
-    ".nsys-rep",
-    ".qdrep",
-    *xprof.ENDINGS,
-)
+_ENDINGS = (".gz", ".json", ".trace", ".pt", ".csv", ".ncu", ".sqlite", ".ncu-rep", *nsys.REPORTS, *xprof.ENDINGS)
 
 
 @dataclass(frozen=True)

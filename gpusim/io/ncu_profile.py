@@ -66,7 +66,7 @@ class Profiled:
             mix = mix_from_counters(self.counters, sm_count)
             return clocked(mix, self.counters, recorded_us) if mix is not None and recorded_us > 0.0 else mix
         except InputError as fault:
-            raise InputError(path, quote(self.name), f"{fault.place} {fault.problem}", fault.expected) from None
+            raise fault.at(path, quote(self.name), f"{fault.place} {fault.problem}") from None
         except (ValueError, OverflowError) as error:
             raise InputError(path, quote(self.name), f"has a counter that is no number ({error})", A_RAW_PAGE) from None
 

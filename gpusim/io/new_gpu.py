@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpusim.common.errors import InputError, one_line
+from gpusim.common.errors import InputError, faults_of, one_line
 from gpusim.hardware.compute_capability import CAPABILITIES, require_known
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io import chrome, nsys, source
@@ -94,10 +94,8 @@ def _rows(path: Path, is_nsys: bool) -> list[dict[str, Any]]:
 
 def gpu_file(found: Described, path: Path) -> str:
     """A GPU file: what the profile says, and of the nearest GPU that ships what it does not, marked as not verified."""
-    try:
+    with faults_of(path, "compute capability"):
         require_known(found.compute_capability)
-    except InputError as error:
-        raise InputError(path, "compute capability", error.problem, error.expected) from None
     ships = gpu_stem(Product(found.name, found.values["sm_count"], found.values.get("memory_bytes")))
     like = load_gpu(ships) if ships else nearest(found.compute_capability, found.values["sm_count"])
     sms, bandwidth = found.values["sm_count"], found.bandwidth_gb_per_s

@@ -107,8 +107,7 @@ def exported(path: Path) -> Iterator[Path]:
         try:
             yield made
         except InputError as error:  # the database is gone when somebody reads it
-            named = path if error.path == made else error.path
-            raise InputError(named, error.place, error.problem, error.expected) from None
+            raise error.at(path if error.path == made else None) from None
 
 
 def gpu_rows(path: Path) -> list[dict[str, Any]]:

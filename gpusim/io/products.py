@@ -116,6 +116,9 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
             known = [gpu for gpu in map(load_gpu, gpu_names()) if gpu.sm_count == product.sm_count]
             like = [gpu.name for gpu in known if product.compute_capability in (None, gpu.compute_capability)]
             expected = f"the GPU it was recorded on: {', '.join(like)}, or its file" if like else expected
+        elif product.name is not None and re.search(r"\bMIG\b", product.name):
+            problem += ", an instance whose bandwidth is not known"
+            expected = "a profile of the whole GPU, whose trace `gpusim replay --policy mig` divides into instances"
         elif product.name is not None:
             near = nearest(product.compute_capability, product.sm_count)
             problem += ", which does not ship"

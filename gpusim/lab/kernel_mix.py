@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from statistics import fmean
 
 from gpusim.common.tables import grouped, short_name
 from gpusim.hardware.gpu import GPU
@@ -66,8 +67,8 @@ def _mean(launches: Sequence[KernelLaunch], of: Callable[[KernelLaunch], Mapping
     """Means weighted by duration, over the launches for which a quantity was recorded."""
     known = [(launch.duration_us, of(launch)) for launch in launches]
     names = dict.fromkeys(name for _, values in known for name in values)
-    weighted = {name: [(us, values[name]) for us, values in known if name in values] for name in names}
-    return {name: fsum(us * value for us, value in at) / fsum(us for us, _ in at) for name, at in weighted.items()}
+    having = {name: [(values[name], us) for us, values in known if name in values] for name in names}
+    return {name: fmean(*zip(*at, strict=True)) for name, at in having.items()}
 
 
 def _stalls(launch: KernelLaunch) -> dict[str, float]:

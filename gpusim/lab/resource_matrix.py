@@ -7,7 +7,6 @@ disjoint halves of the SMs, in both orders. A prediction uses the counters and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import confined_us
+from gpusim.common.cores import in_order
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import recorded_rows
 from gpusim.hardware.gpu import GPU, load_gpu
@@ -42,10 +42,9 @@ def recorded_gpus(folder: Path) -> list[Path]:
     ]
 
 
-def score_matrix(folders: Sequence[Path], jobs: int = 2) -> list[Point]:
+def score_matrix(folders: Sequence[Path], jobs: int | None = None) -> list[Point]:
     """Every kernel of every pair, predicted and measured; ``folders`` are of one GPU each, named after it."""
-    with ProcessPoolExecutor(jobs) as pool:
-        return [point for recorded in pool.map(points, folders) for point in recorded]
+    return [point for recorded in in_order(points, folders, jobs) for point in recorded]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.common.files import atomic_write, is_file
-from gpusim.common.spreadsheet import csv_text, recorded_rows
+from gpusim.common.files import is_file
+from gpusim.common.spreadsheet import recorded_rows, write_csv
 from gpusim.common.tables import grouped
 from gpusim.lab.scores import Choice, Scored, Summary, choice, summaries
 from gpusim.lab.validate import Case, Condition, Predictor, conditions, measurements
@@ -142,8 +143,7 @@ def _ms(path: Path, line: str, text: str) -> float:
 
 def write_template(path: Path, benchmark: Iterable[Measured]) -> None:
     """Write every condition with its description, the baseline as its prediction; no measured time is in it."""
-    with atomic_write(path) as file:
-        file.writelines(csv_text((*COLUMNS, *DESCRIPTION), (row for one in benchmark for row in _template(one))))
+    write_csv(path, (*COLUMNS, *DESCRIPTION), (row for one in benchmark for row in _template(one)))
 
 
 def _template(one: Measured) -> Iterator[tuple[str, ...]]:
@@ -192,7 +192,4 @@ def mean_errors(scores: Iterable[Score], split: str) -> tuple[float, float] | No
     mine = [summary for score in scores if score.part.split == split for summary in score.summaries]
     if not mine:
         return None
-    return (
-        sum(summary.mape_percent for summary in mine) / len(mine),
-        sum(summary.nothing_percent for summary in mine) / len(mine),
-    )
+    return fmean(one.mape_percent for one in mine), fmean(one.nothing_percent for one in mine)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import fsum
 from pathlib import Path
+from statistics import fmean
 
-from gpusim.common.files import atomic_write
-from gpusim.common.spreadsheet import csv_text
+from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import grouped
 
 EXPERIMENTS = (
@@ -112,7 +111,7 @@ def choice(rows: Sequence[Scored]) -> Choice | None:
     chosen = [found for found in modules if len({row.key for row in found}) > 1]
     if not chosen:
         return None
-    return Choice(len(chosen), fsum(map(_regret_of, chosen)) / len(chosen) * 100)
+    return Choice(len(chosen), fmean(map(_regret_of, chosen)) * 100)
 
 
 def _regret_of(options: Sequence[Scored]) -> float:
@@ -162,11 +161,10 @@ def _rank_correlation(rows: Sequence[Scored], serial: Mapping[tuple[str, str], f
 
 def _regret(rows: Sequence[Scored]) -> float:
     pairs = grouped(rows, lambda row: row.key.rsplit("|", 2)[0])
-    return fsum(map(_regret_of, pairs.values())) / len(pairs)
+    return fmean(map(_regret_of, pairs.values()))
 
 
 def write_rows(rows: Sequence[Scored], path: Path) -> None:
     """Write ``experiment,key,predicted_ms,measured_ms``, whole or not at all."""
-    with atomic_write(path) as file:
-        cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
-        file.writelines(csv_text(("experiment", "key", "predicted_ms", "measured_ms"), cells))
+    cells = ((row.experiment, row.key, f"{row.predicted_ms:.6f}", f"{row.measured_ms:.6f}") for row in rows)
+    write_csv(path, ("experiment", "key", "predicted_ms", "measured_ms"), cells)

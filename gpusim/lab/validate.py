@@ -10,13 +10,13 @@ scored then. The input of a prediction may also come from the recordings of anot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import fsum
+from statistics import fmean
 from typing import Any
 
 from gpusim.calibrate.scaling import shared_out
+from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
 from gpusim.engine.replay import KernelSource, stream_ends
@@ -29,7 +29,7 @@ from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import footprint, register_blocks
 from gpusim.policies.hardware import Leftover, Serial
 from gpusim.policies.interface import Grant, KernelView, Partition, Policy, View
-from gpusim.policies.spatial import confined
+from gpusim.policies.spatial import confined, in_a_row
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, taking
@@ -223,8 +223,7 @@ def released_together_us(trace: Trace, session: Session, sms: tuple[int, ...] = 
     orders = [tuple((i + shift) % count for i in range(count)) for shift in range(count)]
     if count > 2:
         orders += [tuple(reversed(order)) for order in orders]
-    total_us = fsum(session.makespan_us(trace, _InOrder(order, apart_us, sms)) for order in orders)
-    return total_us / len(orders) + overhead
+    return fmean(session.makespan_us(trace, _InOrder(order, apart_us, sms)) for order in orders) + overhead
 
 
 class Predictor:
@@ -353,9 +352,7 @@ def _convolution(op: Op, kernels: tuple[KernelLaunch, ...]) -> Convolution:
 
 def _in_green_contexts(view: View, sms: tuple[int, ...]) -> Partition:
     """Each stream on SMs of its own, side by side; green contexts do not confine kernels of internal streams."""
-    firsts = [sum(sms[:stream]) for stream in range(len(sms))]
-    own = {i: frozenset(range(first, first + count)) for i, (first, count) in enumerate(zip(firsts, sms, strict=True))}
-    return confined(view, own, internal=False)
+    return confined(view, dict(enumerate(in_a_row(sms))), internal=False)
 
 
 @dataclass
@@ -453,24 +450,19 @@ class _PriorityEntry(Policy):
 # ---- scoring -------------------------------------------------------------------------------------------------------
 
 
-def score(case: Case, executor: Executor | None = None, experiments: Collection[str] | None = None) -> list[Scored]:
+def score(case: Case, experiments: Collection[str] | None = None, jobs: int | None = None) -> list[Scored]:
     """Predict every condition, or those of some experiments, beside its measurement, in the order of the files.
 
-    Without an executor on all cores.
+    ``jobs``: processes; None: one per core.
     """
     dataset = case.load()
     wanted = [one for one in conditions(dataset) if experiments is None or one.experiment in experiments]
-    measured = measurements(dataset)
-    tasks = [(case, condition) for condition in wanted]
-    if executor is None:
-        with ProcessPoolExecutor() as pool:
-            answers = list(tracked(pool.map(_predict_one, tasks, chunksize=8), len(tasks), "predicting"))
-    else:
-        answers = list(executor.map(_predict_one, tasks))
+    predictor, measured = Predictor(dataset), measurements(dataset)
+    predicted = tracked(in_order(predictor.predict, wanted, jobs), len(wanted), "predicting")
     return [
-        Scored(experiment, condition.key, ms, measured[experiment, condition.key], nothing[experiment])
-        for condition, (predicted, nothing) in zip(wanted, answers, strict=True)
-        for experiment, ms in predicted.items()
+        Scored(experiment, one.key, ms, measured[experiment, one.key], predictor.nothing(one)[experiment])
+        for one, times in zip(wanted, predicted, strict=True)
+        for experiment, ms in times.items()
     ]
 
 
@@ -479,13 +471,3 @@ def score_without_scaling(case: Case, rows: Sequence[Scored]) -> list[Scored]:
     keys = {(row.experiment, row.key) for row in rows}
     found = score(replace(case, scaling=()), experiments=SCALED)
     return [row for row in found if (row.experiment, row.key) in keys]
-
-
-@cache
-def _predictor(case: Case) -> Predictor:
-    return Predictor(case.load())
-
-
-def _predict_one(task: tuple[Case, Condition]) -> tuple[dict[str, float], dict[str, float]]:
-    predictor = _predictor(task[0])
-    return predictor.predict(task[1]), predictor.nothing(task[1])

@@ -10,16 +10,17 @@ profiles and the conditions reach a prediction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from math import fsum
 from pathlib import Path
 
+from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import count_in, recorded_rows
+from gpusim.common.tables import summed
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.importing import import_profile
 from gpusim.lab.dataset import Row, time_in
@@ -196,31 +197,25 @@ def _last(stream: Stream, number: int) -> str:
     return stream.operations[(number % PASSES + 1) * each - 1].id
 
 
-def score_models(case: Case, executor: Executor | None = None) -> list[Scored]:
-    """Predict every condition and put it beside its measurement, in the order of the file; by default on all cores."""
-    wanted = model_conditions(case)
+def score_models(case: Case, jobs: int | None = None) -> list[Scored]:
+    """Predict every condition and put it beside its measurement, in the order of the file.
+
+    ``jobs``: processes; None: one per core.
+    """
+    wanted, known = model_conditions(case), predictor(case)
     for model in dict.fromkeys(chain(*(one.models for one in wanted))):
-        predictor(case).profiled(model)
-    tasks = [(case, one) for one in wanted]
-    if executor is not None:
-        answers = list(executor.map(_predict_one, tasks))
-    else:
-        with ProcessPoolExecutor() as pool:
-            answers = list(tracked(pool.map(_predict_one, tasks), len(tasks), "predicting"))
+        known.profiled(model)
+    predicted = tracked(in_order(known.predict_ms, wanted, jobs), len(wanted), "predicting")
     return [
-        Scored(one.experiment, one.key, predicted, one.measured_ms, nothing)
-        for one, (predicted, nothing) in zip(wanted, answers, strict=True)
+        Scored(one.experiment, one.key, ms, one.measured_ms, known.nothing_ms(one))
+        for one, ms in zip(wanted, predicted, strict=True)
     ]
 
 
 def measured_alone(rows: Sequence[Scored]) -> Mapping[tuple[str, str], float]:
     """Measured time of each pair one after the other, ms, as `gpusim.lab.scores.summaries` asks for it."""
-    found: dict[tuple[str, str], float] = {}
-    for row in rows:
-        if row.experiment == "isolated":
-            name = ("alone", row.key.rpartition("|")[0])
-            found[name] = found.get(name, 0.0) + row.measured_ms
-    return found
+    isolated = (row for row in rows if row.experiment == "isolated")
+    return summed((("alone", row.key.rpartition("|")[0]), row.measured_ms) for row in isolated)
 
 
 def models_of(row: Scored) -> tuple[str, ...]:
@@ -234,8 +229,3 @@ def models_of(row: Scored) -> tuple[str, ...]:
 def predictor(case: Case) -> ModelPredictor:
     """Return the predictor of a case in this process."""
     return ModelPredictor(case)
-
-
-def _predict_one(task: tuple[Case, ModelCondition]) -> tuple[float, float]:
-    known = predictor(task[0])
-    return known.predict_ms(task[1]), known.nothing_ms(task[1])

@@ -7,6 +7,8 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.occupancy import Footprint, Occupancy, footprint, occupancy
 from gpusim.trace.kernels import KernelLaunch
 
+LAUNCHABLE = "a kernel that this GPU can launch"
+
 
 def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> Occupancy:
     """Resident blocks of a launch on one SM, and what limits them."""
@@ -31,12 +33,11 @@ def fitting_occupancy(launch: KernelLaunch, gpu: GPU, place: str) -> Occupancy:
     """
     fit = launch_occupancy(launch, gpu)
     if fit.blocks_per_sm == 0:
-        raise fits_no_sm(place or f"kernel {launch.name[:60]}", "it", gpu, fit)
+        raise InputError(None, place or f"kernel {launch.name[:60]}", lacking(launch, gpu), LAUNCHABLE)
     return fit
 
 
-def fits_no_sm(place: str, what: str, gpu: GPU, fit: Occupancy, instead: str = "") -> InputError:
-    """Error for a launch without a block that fits an SM; ``instead`` says what would do."""
-    problem = f"a block of {what} fits no SM of {gpu.name} ({fit.limiter})"
-    expected = "a kernel that this GPU can launch"
-    return InputError(None, place, problem, f"{expected}: {instead}" if instead else expected)
+def lacking(launch: KernelLaunch, gpu: GPU) -> str:
+    """What an SM of a GPU lacks for a block of a launch, in words; empty where it holds one."""
+    fit = launch_occupancy(launch, gpu)
+    return "" if fit.blocks_per_sm else f"a block asks for more {fit.limiter.replace('_', ' ')} than {gpu.name} has"

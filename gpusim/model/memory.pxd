@@ -2,12 +2,12 @@
 @cython.locals(own_dram=cython.double, own_l2=cython.double, hits=cython.double, d=cython.double, t=cython.double,
                inner=cython.double, most=cython.double, waited=cython.double, early=cython.double, late=cython.double)
 cpdef double memory_slowdown(double dram, double l2, double[::1] own, double cycle=*, long long at=*) noexcept
-cdef double MISS_LATENCY, CODE_LATENCY, STREAM_QUEUE, MISS_QUEUE, HIT_QUEUE
+cdef double MISS_LATENCY, CODE_LATENCY, STREAM_QUEUE, HIT_QUEUE
 cpdef double lost_share(double touched) noexcept
 @cython.locals(held=cython.double)
 cpdef double lost_to_others(double own, double others) noexcept
-@cython.locals(share=cython.double, serial=cython.double, recorded=cython.double, misses=cython.double, squared=cython.double,
-               queue=cython.double, missed=cython.double, before=cython.double, now=cython.double, longer=cython.double)
+@cython.locals(share=cython.double, serial=cython.double, recorded=cython.double, misses=cython.double, queue=cython.double,
+               before=cython.double, now=cython.double, longer=cython.double)
 cpdef double wait_slowdown(double dram, double l2, double own_dram, double[::1] wait, double code_lost=*,
                           long long at=*) noexcept
 @cython.locals(by_dram=cython.double, by_l2=cython.double, of_dram=cython.double, of_l2=cython.double)

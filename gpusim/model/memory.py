@@ -23,7 +23,6 @@ CODE_LATENCY = 5.2  # of code that caches have lost, over that as recorded ([V] 
 STREAM_QUEUE = 1.0  # how much longer, relative, reads from DRAM take where it is as busy as it can be: of a copy on an
 # H100 1.10, 1.21 and 1.32 times at 0.36, 0.48 and 0.59 over 0.20 ([V] experiments/single_resource); of lost code beside
 # reads 1.26 and 1.86 at 0.34 and 0.82 over 0.04 ([V] experiments/neighbours, code_beside.csv)
-MISS_QUEUE = 3.0  # the same of reads that L2 held in the recording, which load DRAM more [D] (experiments/neighbours)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -85,11 +84,9 @@ def wait_slowdown(
     serial = wait[at + 1]
     recorded = wait[at + 2]
     misses = recorded + (1.0 - recorded) * lost_to_others(wait[at + 4], wait[at + 3] * dram)
-    squared = (own_dram + dram) * (own_dram + dram)
-    queue = 1.0 + STREAM_QUEUE * squared
+    queue = 1.0 + STREAM_QUEUE * (own_dram + dram) * (own_dram + dram)
     before = 1.0 - recorded + recorded * MISS_LATENCY * (1.0 + STREAM_QUEUE * own_dram * own_dram)
-    missed = recorded * queue + (misses - recorded) * (1.0 + MISS_QUEUE * squared)
-    now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + MISS_LATENCY * missed
+    now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + misses * MISS_LATENCY * queue
     longer = share * (now / before - 1.0) + wait[at + 5] * code_lost * (CODE_LATENCY * queue - 1.0)
     return math.sqrt(1.0 + longer * (2.0 * serial + longer))
 

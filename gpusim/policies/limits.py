@@ -16,7 +16,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import accumulate
 from math import ceil
 from typing import ClassVar
 
@@ -24,7 +23,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Domains, Partition, View, parameter
-from gpusim.policies.spatial import confined, sm_counts
+from gpusim.policies.spatial import confined, in_a_row, sm_counts
 from gpusim.policies.tools.notes import not_used
 from gpusim.policies.tools.programs import Divides
 from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
@@ -330,8 +329,3 @@ class TpcMask(Parts):
         if not all(sets):
             raise wrong(self.name, f"masks={self.masks} disables all TPCs of a stream", "at least one TPC each")
         return sets
-
-
-def in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
-    """Parts of so many numbers, one after the other from 0."""
-    return [frozenset(range(end - count, end)) for end, count in zip(accumulate(counts), counts, strict=True)]

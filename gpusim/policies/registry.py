@@ -109,6 +109,8 @@ def _policy_class(item: object, place: str) -> type[Policy]:
         raise InputError(None, place, f"{quote(item.__name__)} does not define {lacking}", f"{POLICY_CLASS} that does")
     if not (inspect.isclass(item) and issubclass(item, Policy)):
         raise InputError(None, place, f"{quote(getattr(item, '__name__', item))} is no policy", POLICY_CLASS)
+    if not isinstance(getattr(item, "name", None), str):
+        raise InputError(None, place, f"{quote(item.__name__)} has no name", 'a class attribute, such as name = "mine"')
     try:
         policy = item if "__dataclass_fields__" in vars(item) else dataclasses.dataclass(item)
         parameters_of(policy)

@@ -9,19 +9,21 @@ How many SMs each stream gets is arithmetic on small lists of integers; which SM
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from math import fsum
 from operator import attrgetter
 
 from gpusim.common.numbers import whole_number
-from gpusim.common.tables import counted
+from gpusim.common.tables import counted, grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Grant, KernelView, Partition, View, parameter
 from gpusim.policies.tools.notes import not_used
 from gpusim.policies.tools.programs import Divides
-from gpusim.policies.tools.values import called, plus_separated, wrong
+from gpusim.policies.tools.values import called, for_each, plus_separated, wrong
 
 _grant = lru_cache(4096)(Grant)  # one that is given again is the same object, and is not checked again
 RULES = ("even", "smart-even", "rounds", "profile")
@@ -59,14 +61,12 @@ def rounds_counts(units: int, work: Sequence[Sequence[tuple[int, int]]]) -> list
     ``work``: for each stream its kernels: blocks, and how many of them one unit holds (both at least 1). Units that no
     stream needs for that number of waves are spread evenly [D].
     """
-    low, high = 1, max(waves(1, kernels) for kernels in work)
-    while low < high:
-        middle = (low + high) // 2
-        if sum(fewest_units(middle, kernels, units) for kernels in work) <= units:
-            high = middle
-        else:
-            low = middle + 1
-    counts = [min(fewest_units(low, kernels, units), units) for kernels in work]
+
+    def suffices(most_waves: int) -> bool:
+        return sum(fewest_units(most_waves, kernels, units) for kernels in work) <= units
+
+    fewest_waves = 1 + bisect_left(range(1, max(waves(1, kernels) for kernels in work)), True, key=suffices)
+    counts = [min(fewest_units(fewest_waves, kernels, units), units) for kernels in work]
     rest = even_counts(units - sum(counts), len(counts))
     return [count + more for count, more in zip(counts, rest, strict=True)]
 
@@ -78,14 +78,7 @@ def waves(units: int, kernels: Sequence[tuple[int, int]]) -> int:
 
 def fewest_units(most_waves: int, kernels: Sequence[tuple[int, int]], units: int) -> int:
     """Fewest units on which kernels take no more than some waves; ``units + 1`` where even ``units`` take more."""
-    low, high = 1, units + 1
-    while low < high:
-        middle = (low + high) // 2
-        if waves(middle, kernels) <= most_waves:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return 1 + bisect_left(range(1, units + 1), True, key=lambda count: waves(count, kernels) <= most_waves)
 
 
 def best_sum_counts(units: int, progress: Sequence[Sequence[float]]) -> list[int]:
@@ -185,10 +178,12 @@ class Split:
 
 def streams_now(view: View) -> dict[int, list[KernelView]]:
     """Ready and running kernels by the position of their stream in the trace, ascending; each stream's by their id."""
-    found: dict[int, list[KernelView]] = {}
-    for kernel in sorted(view.kernels, key=attrgetter("stream_index", "id")):
-        found.setdefault(kernel.stream_index, []).append(kernel)
-    return found
+    return grouped(sorted(view.kernels, key=attrgetter("stream_index", "id")), attrgetter("stream_index"))
+
+
+def in_a_row(counts: Sequence[int]) -> list[frozenset[int]]:
+    """Parts of so many numbers, one after the other from 0."""
+    return [frozenset(range(end - count, end)) for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def confined(
@@ -321,9 +316,7 @@ class InterSM(Divides):
         if not counts:
             units = gpu.sm_count // self.granularity
             if len(streams) > units:
-                raise wrong(
-                    self.name, f"has {units} shares for {len(streams)} {called(streams)}s", "dynamic=true: some wait"
-                )
+                raise wrong(self.name, f"has {for_each('share', units, streams)}", "dynamic=true: some wait")
             counts = [count * self.granularity for count in even_counts(units, len(streams))]
             counts[-1] += gpu.sm_count - sum(counts)
         laid = layout(dict(enumerate(counts)), {}, gpu.sm_count)
@@ -360,11 +353,8 @@ def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str]) -> list[
     """
     counts = plus_separated(policy, "sms", text, whole_number, "a number of SMs")
     if len(counts) != len(streams):
-        raise wrong(
-            policy,
-            f"sms={text} has {len(counts)} shares for {len(streams)} {called(streams)}s",
-            f"one each: {', '.join(streams)}",
-        )
+        problem = f"sms={text} has {for_each('share', len(counts), streams)}"
+        raise wrong(policy, problem, f"one each: {', '.join(streams)}")
     if min(counts) < 1:
         raise wrong(policy, f"sms={text} leaves a {called(streams)} no SM", "at least 1 each")
     if sum(counts) > gpu.sm_count:

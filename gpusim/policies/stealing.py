@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Partition, Policy, View, parameter
-from gpusim.policies.limits import in_a_row
-from gpusim.policies.spatial import confined, even_counts, sm_counts, streams_now
+from gpusim.policies.spatial import confined, even_counts, in_a_row, sm_counts, streams_now
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import not_used
-from gpusim.policies.tools.values import wrong
+from gpusim.policies.tools.values import for_each, wrong
 
 
 @dataclass
@@ -39,7 +38,7 @@ class TpcStealing(Policy):
         """Give each stream its TPCs, the first ones to the first stream."""
         tpcs = gpu.sm_count // gpu.sms_per_tpc
         if len(streams) > tpcs:
-            raise wrong(self.name, f"has {tpcs} TPCs for {len(streams)} streams", "no more streams than TPCs")
+            raise wrong(self.name, f"has {for_each('TPC', tpcs, streams)}", "no more streams than TPCs")
         counts = even_counts(tpcs, len(streams))
         if self.sms is not None:
             asked = sm_counts(self.name, self.sms, gpu, streams)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import fsum, prod, sqrt
+from statistics import fmean
 
 from gpusim.policies.interface import Grant, Partition, Policy, View, parameter
 from gpusim.policies.spatial import Split, streams_now
@@ -275,7 +276,7 @@ def _sampled_curves(view: View, sampling: _Sampling, sample_us: float) -> list[C
         targets = enumerate(sampling.layout[kernel.id])
         samples.append([(target, max(0.0, done[sm])) for sm, target in targets if target and held[sm] == target])
     blocks = [target for found in samples for target, _ in found]
-    mean = sum(blocks) / len(blocks) if blocks else 0.0
+    mean = fmean(blocks) if blocks else 0.0
     saturated = dram_us >= SATURATED_DRAM * sample_us or l2_us >= SATURATED_L2 * sample_us
     return [
         _points(found, mean, kernel.memory_stall_share if saturated else 0.0)

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict
 
 from gpusim.common import fingerprint
+from gpusim.common.tables import summed
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
@@ -139,14 +140,10 @@ class Calls:
 
 def calls_of(calls: Iterable[tuple[Sequence[KernelLaunch], int]], gpu: GPU) -> Calls:
     """Size and kinds of some calls, at least one: the kernels of each, and how often it is made."""
-    count, took = 0, dict[str, float]()
-    for launches, times in calls:
-        count += times
-        for launch in launches:
-            kind = kind_of(launch, gpu)
-            took[kind] = took.get(kind, 0.0) + times * launch.duration_us
+    known = list(calls)
+    took = summed((kind_of(one, gpu), times * one.duration_us) for launches, times in known for one in launches)
     bound = max(took, key=lambda kind: (took[kind], kind))
-    return Calls(fsum(took.values()) / count, frozenset(took), bound)
+    return Calls(fsum(took.values()) / sum(times for _, times in known), frozenset(took), bound)
 
 
 def kind_of(launch: KernelLaunch, gpu: GPU) -> str:

@@ -15,8 +15,10 @@ of the three, because waiting for a program that has ended would count as sharin
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
-from math import ceil, exp, fsum, inf, log
+from math import ceil, fsum, inf
+from statistics import fmean
 
 from gpusim.results.runs import USES, Replayed
 
@@ -69,7 +71,7 @@ def sharing(progress: Mapping[str, float]) -> dict[str, float]:
     shares = list(progress.values())
     return {
         "stp": fsum(shares),
-        "antt": fsum(1.0 / share if share > 0.0 else inf for share in shares) / len(shares),
+        "antt": fmean(1.0 / share if share > 0.0 else inf for share in shares),
         "fairness": min(shares) / max(shares),
     }
 
@@ -86,9 +88,20 @@ def times_as_long(us: float, as_us: float) -> float:
 
 def geometric_mean(values: Sequence[float]) -> float:
     """Of values of at least 0; 0 where one of them is."""
-    if min(values) <= 0.0:
-        return 0.0
-    return exp(fsum(log(value) for value in values) / len(values))
+    return 0.0 if min(values) <= 0.0 else statistics.geometric_mean(values)
+
+
+def undominated(costs: Sequence[Sequence[float]], close: float = 0.0) -> list[bool]:
+    """Which of some rows of costs are Pareto-optimal: no other row has less of one and no more of any.
+
+    Costs that differ by no more than ``close`` are the same.
+    """
+
+    def beats(other: Sequence[float], mine: Sequence[float]) -> bool:
+        pairs = list(zip(other, mine, strict=True))
+        return all(a <= b + close for a, b in pairs) and any(a < b - close for a, b in pairs)
+
+    return [not any(beats(other, mine) for other in costs) for mine in costs]
 
 
 def utilisation(result: Replayed) -> dict[str, float | None]:

@@ -27,9 +27,9 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from gpusim.common.errors import InputError, expected_one_of, from_pydantic, one_line, quote
+from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, one_line, quote
 from gpusim.common.files import is_file, read_toml
 from gpusim.common.fingerprint import module_spec
 from gpusim.common.strict import Strict
@@ -111,15 +111,11 @@ def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> E
         InputError: the file cannot be read, says something else than an experiment, names what there is not, or a
             policy from where none may come.
     """
-    content = read_toml(path, "an experiment")
-    try:
-        file = _ExperimentFile.model_validate(content)
-    except ValidationError as error:
-        raise from_pydantic(path, error, _ExperimentFile) from None
+    file = checked(_ExperimentFile, read_toml(path, "an experiment"), path)
     folder = Path(path).parent
     allowed = [Path(one).resolve() for one in (folder, *code_from)]
     tables = file.parameters if isinstance(file.parameters, list) else [file.parameters]
-    try:
+    with faults_of(path):
         return Experiment(
             path=Path(path),
             sources=_sources(folder, file.traces),
@@ -130,10 +126,6 @@ def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> E
             parameters=tuple(change for n, table in enumerate(tables) for change in _changes(table, n)) or ({},),
             seeds=_once(file.seeds),
         )
-    except InputError as error:
-        if error.path is not None:  # another file's fault
-            raise
-        raise InputError(path, error.place, error.problem, error.expected) from None
 
 
 def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
@@ -200,7 +192,7 @@ def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> It
             yield Choice(label, text, policy_source(text), code)
         except InputError as error:
             named = f"{place}: {error.place.removeprefix('policy ')}" if error.place.startswith("policy ") else place
-            raise InputError(error.path, named, error.problem, error.expected) from None
+            raise error.at(place=named) from None
 
 
 def _require_allowed(code: Code, folders: Sequence[Path]) -> None:
@@ -236,10 +228,8 @@ def _changes(given: object, n: int) -> Iterator[dict[str, Any]]:
     any_gpu = load_gpu(gpu_names()[0])  # for whether a value is one at all
     for name, values in table.items():
         for value in values:
-            try:
+            with faults_of(place=f"{place}.{name}"):
                 amount(any_gpu, name, value)
-            except InputError as error:
-                raise InputError(None, f"{place}.{name}", error.problem, error.expected) from None
     yield from _combinations(table, place)
 
 

@@ -153,7 +153,7 @@ def _try_policies(experiment: Experiment) -> None:
             with redirect_stdout(sys.stderr):
                 policy_from(policy.text)
         except InputError as error:
-            raise InputError(experiment.path, f"policies {policy.label}", error.problem, error.expected) from None
+            raise error.at(experiment.path, f"policies {policy.label}") from None
         except Exception:  # a defect of a policy costs its points
             continue
 
@@ -195,7 +195,7 @@ def _impossible(
     experiment: Experiment, source: Source, gpu: GPU | None, changes: Mapping[str, float | str], error: InputError
 ) -> Iterator[Point]:
     """Return the points of a trace that are invalid on this GPU; without a known GPU, on the GPU of the trace."""
-    problem = str(InputError(source.label, error.place, error.problem, error.expected))
+    problem = str(error.at(source.label))
     of_gpu: list[Label] = [""] * (1 + len(experiment.varied))
     if gpu is not None:
         of_gpu = [gpu.name, *(amount(gpu, name, changes.get(name, "x1")) for name in experiment.varied)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log, sqrt
-from statistics import NormalDist, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import NamedTuple
 
 from gpusim.common import tables
-from gpusim.results.metrics import geometric_mean
+from gpusim.results.metrics import geometric_mean, undominated
 from gpusim.sweeps.compute import ERROR, FIGURES
 from gpusim.sweeps.run import Swept, label_names
 from gpusim.sweeps.table import Label
@@ -68,7 +68,7 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
         wins = [row.labels["policy"] for of in by_workload(here) for row in best_of(of, restart)]
         policies = grouped(here, ("policy",))
         merit = {policy: merits(of, restart) for policy, of in policies.items()}
-        front = undominated(list(merit.values()))
+        front = undominated([[-one for one in both] for both in merit.values()], CLOSE)
         top = max(merit, key=lambda policy: merit[policy][0])
         several = [
             PolicySummary(
@@ -114,7 +114,7 @@ def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> t
 def model_error(of: Sequence[SweptRow]) -> float | None:
     """Mean of the model's errors (%) of some points; None where one of them is not known."""
     errors = [row.figures[ERROR] for row in of if ERROR in row.figures]
-    return fsum(errors) / len(errors) if errors and len(errors) == len(of) else None
+    return fmean(errors) if errors and len(errors) == len(of) else None
 
 
 def against(several: Sequence[SweptRow], quantity: str, fixed: Mapping[str, Label]) -> dict[Label, float]:
@@ -171,7 +171,7 @@ def values(of: Sequence[SweptRow], name: str) -> list[float]:
 
 def mean(of: Sequence[SweptRow], name: str) -> float:
     """Return the mean of such a metric."""
-    return fsum(values(of, name)) / len(of)
+    return fmean(values(of, name))
 
 
 def merits(of: Sequence[SweptRow], restart: bool) -> tuple[float, float]:
@@ -203,13 +203,3 @@ def without_effect(swept: Swept) -> list[str]:
             same = (values for values in alike.values() if len(values) > 1)
             found += [f"{quantity} {' and '.join(values)} give the same makespans on {gpu}" for values in same]
     return found
-
-
-def undominated(merits: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return which pairs of merits are Pareto-optimal."""
-
-    def beats(other: tuple[float, float], mine: tuple[float, float]) -> bool:
-        gains = [a - b for a, b in zip(other, mine, strict=True)]
-        return min(gains) >= -CLOSE and max(gains) > CLOSE
-
-    return [not any(beats(other, mine) for other in merits) for mine in merits]

@@ -19,7 +19,7 @@ from pathlib import Path
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, read_bytes, unwritable
-from gpusim.common.spreadsheet import csv_line, original
+from gpusim.common.spreadsheet import csv_line, original, write_csv
 from gpusim.results.metrics import SHARING
 from gpusim.sweeps.compute import FIGURES, MAY_BE_UNKNOWN, Outcome
 
@@ -82,7 +82,7 @@ class Table:
     @contextmanager
     def appending(self, rows: Iterable[TableRow]) -> Iterator[Callable[[TableRow], None]]:
         """Start the table with known rows, then append others. Each appended row survives the death of this process."""
-        self._write_csv(self._journal, rows)
+        write_csv(self._journal, self.columns, map(self._cells, rows))
         with _appended(self._journal):
             file = self._journal.open("ab", buffering=0)
         with file:
@@ -102,13 +102,7 @@ class Table:
                 file.write(_parquet(self.columns, map(self._cells, rows)))
             self._journal.unlink(missing_ok=True)
         else:
-            self._write_csv(self._file, rows)
-
-    def _write_csv(self, path: Path, rows: Iterable[TableRow]) -> None:
-        with atomic_write(path, "w") as file:
-            file.write(csv_line(self.columns))
-            for row in rows:
-                file.write(csv_line(self._cells(row)))
+            write_csv(self._file, self.columns, map(self._cells, rows))
 
     def _cells(self, row: TableRow) -> tuple[Label, ...]:
         labels, identity, outcome = row

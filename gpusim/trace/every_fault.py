@@ -52,7 +52,7 @@ def _faults(content: dict[str, Any], source: Path) -> Iterator[InputError]:
         read = [Stream.model_validate_json(json.dumps(stream)) for stream in streams]
         programs = [Program.model_validate_json(json.dumps(program)) for program in content.get("programs", ())]
         for fault in faults(read, programs, content["version"]):
-            yield InputError(source, fault.place, fault.problem, fault.expected)
+            yield fault.at(source)
 
 
 def _errors(content: dict[str, Any], streams: list[Any]) -> Iterator[tuple[Location, ErrorDetails]]:

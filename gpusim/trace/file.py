@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
-from gpusim.common.files import path_of, read_bytes
+from gpusim.common.files import data_folder, path_of, read_bytes
 from gpusim.trace.fields import PartsRead, trace_error
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
@@ -46,9 +46,7 @@ def sample(name: str) -> Path:
 
 def sample_folder() -> Path:
     """The folder of the samples: in an installed package its own, else the traces of the source tree."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / "samples"
-    return inside if inside.is_dir() else package.parent / "traces"
+    return data_folder("samples", "traces")
 
 
 def trace_of(given: Trace | str | os.PathLike[str]) -> Trace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -135,6 +135,18 @@ def ordered(before: Mapping[str, Sequence[str]]) -> Graph:
         order += ready
         sorter.done(*ready)
     return Graph({id: tuple(dict.fromkeys(before[id])) for id in order})
+
+
+def one_by_one(before: Mapping[str, Sequence[str]], choose: Callable[[Sequence[str]], str]) -> list[str]:
+    """Operations in an order in which they can run: again and again the one that is chosen of those that are ready."""
+    sorter, ready, order = TopologicalSorter(before), list[str](), list[str]()
+    sorter.prepare()
+    while sorter.is_active():
+        ready += sorter.get_ready()
+        order.append(choose(ready))
+        ready.remove(order[-1])
+        sorter.done(order[-1])
+    return order
 
 
 def graph_of(trace: Trace) -> Graph:

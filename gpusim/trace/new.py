@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from gpusim.common.errors import InputError, expected_one_of, one_line, quote
+from gpusim.common.errors import InputError, expected_one_of, faults_of, one_line, quote
 from gpusim.common.numbers import finite_number, whole_number
 from gpusim.common.spreadsheet import table_rows
 from gpusim.trace.format import Trace
@@ -76,15 +76,13 @@ def from_table(path: str | Path, device: str) -> Trace:
     notes = f"From {Path(path).name}: isolated durations, no counters: demand is estimated."
     made = tuple(Stream(name=name, operations=tuple(operations)) for name, operations in streams.items())
     named = dict.fromkeys(program for program in program_of.values() if program)
-    try:
+    with faults_of(path, "program"):
         programs = tuple(
             Program(name=name, streams=tuple(stream for stream in streams if program_of[stream] == name))
             for name in named
         )
         name = one_line(Path(path).stem)[:200] or "table"
         return Trace(name=name, device=device, notes=notes, streams=made, programs=programs)
-    except InputError as fault:
-        raise InputError(path, "program", fault.problem, fault.expected) from None
 
 
 def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tuple[str, Kernel]:
@@ -106,12 +104,12 @@ def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tup
         kernel = _kernel(id, cells["kernel"], blocks, threads, registers, shared_bytes, duration_us)
     except InputError as fault:
         column = COLUMN_OF.get(fault.place, fault.place)
-        raise InputError(path, place, f"{column} {fault.problem}", fault.expected) from None
+        raise fault.at(path, place, f"{column} {fault.problem}") from None
     name = cells["stream"].strip() or cells["program"].strip() or STREAM
     try:
         return Stream(name=name, operations=(kernel,)).name, kernel
     except InputError as fault:
-        raise InputError(path, place, f"stream {fault.problem}", fault.expected) from None
+        raise fault.at(path, place, f"stream {fault.problem}") from None
 
 
 def _kernel(

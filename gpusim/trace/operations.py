@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 
 from pydantic import (
     FailFast,
@@ -297,14 +297,10 @@ class Copy(Operation):
         From pageable memory the host first copies into a pinned buffer, about six times slower than the engine. The
         copy waits for that, and copies of other processes do not [D] (experiments/geisler).
         """
-        services: dict[str, HostService] = {
-            "h2d": "h2d_pinned" if self.memory == "pinned" else "h2d_pageable",
-            "d2h": "d2h_pinned" if self.memory == "pinned" else "d2h_pageable",
-            "d2d": "d2d",
-            "p2p": "p2p",
-        }
-        duration_us = _on_host(self.duration_us, gpu, self.id, services[self.direction], self.bytes)
-        pageable = self.memory == "pageable" and self.direction in ("h2d", "d2h")
+        by_host = self.direction in ("h2d", "d2h")
+        service = cast(HostService, f"{self.direction}_{self.memory}" if by_host else self.direction)
+        duration_us = _on_host(self.duration_us, gpu, self.id, service, self.bytes)
+        pageable = by_host and self.memory == "pageable"
         return Occupied(duration_us, "" if pageable else f"copy engine {self.direction}")
 
 

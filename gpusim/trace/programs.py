@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import FailFast, Field, WrapValidator
 
 from gpusim.common.errors import InputError, expected_one_of
+from gpusim.common.tables import connected
 from gpusim.trace.fields import MAX_STREAMS, NAME_PATTERN, Strict, described, fault
 from gpusim.trace.operations import Arrivals, Collective, Stream
 
@@ -77,26 +78,18 @@ def _program(name: str, streams: Sequence[Stream]) -> Program:
 
 def _waiting_for_one_another(streams: Sequence[Stream]) -> list[list[str]]:
     """Names of streams that depend on one another or meet in collectives, those of the first stream first."""
-    group = [[s] for s in range(len(streams))]  # for each stream, those that are known to belong together with it
-
-    def join(one: int, other: int) -> None:
-        fewer, more = sorted((group[one], group[other]), key=len)
-        if fewer is not more:
-            more += fewer
-            for s in fewer:
-                group[s] = more
-
     awaited = {other for stream in streams for op in stream.operations for other in op.depends_on}
     home = {op.id: s for s, stream in enumerate(streams) for op in stream.operations if op.id in awaited}
     met: dict[str, int] = {}
-    for s, stream in enumerate(streams):
-        for op in stream.operations:
-            for other in op.depends_on:
-                join(s, home.get(other, s))
-            if isinstance(op, Collective):
-                join(s, met.setdefault(op.name, s))
-    groups = {id(members): members for members in group}
-    return [[streams[s].name for s in sorted(members)] for members in groups.values()]
+
+    def joined() -> Iterator[tuple[int, int]]:
+        for s, stream in enumerate(streams):
+            for op in stream.operations:
+                yield from ((s, home.get(other, s)) for other in op.depends_on)
+                if isinstance(op, Collective):
+                    yield s, met.setdefault(op.name, s)
+
+    return [[streams[s].name for s in members] for members in connected(range(len(streams)), joined())]
 
 
 def with_settings(streams: Sequence[Stream], programs: Sequence[Program]) -> tuple[Stream, ...]:

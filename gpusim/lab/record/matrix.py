@@ -19,10 +19,11 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import MAX_BYTES, make_folder, read_text, write_table
 from gpusim.common.spreadsheet import records
 from gpusim.lab.record.counters import COUNTERS, counted_rows
-from gpusim.lab.record.toolchain import FROM_START, build, compute_capability, counted, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, compute_capability, counted, listed, require_ncu, run
 
 LEAST_CAPABILITY = 8.0  # for BF16 and TF32
 HOPPER = "9.0"
+PLAN = "plan.txt"  # what the program reads
 TABLES = ("device", "kernels", "isolated", "pairs")
 COUNTED = "counters.csv.gz"
 ONLY_RECORDED = "only the counters of a recording are counted"
@@ -84,7 +85,7 @@ def record_matrix(out_dir: Path, *, counters: bool = False) -> Iterator[str]:
         program = folder / "matrix"
         build(Path(__file__).with_suffix(".cu"), program, LEAST_CAPABILITY, "cuda")
         make_folder(out_dir)
-        said = run([str(program), str(_written(folder, plan(capability))), str(folder)], "the resource matrix")
+        said = run([str(program), str(listed(folder / PLAN, plan(capability))), str(folder)], "the resource matrix")
         for name in TABLES:
             path = out_dir / f"{name}.csv.gz"
             write_table(path, read_text(folder / f"{name}.csv", MAX_BYTES))
@@ -92,12 +93,6 @@ def record_matrix(out_dir: Path, *, counters: bool = False) -> Iterator[str]:
         yield from said.splitlines()
         if counters:
             yield from _profile(program, folder, capability, out_dir / COUNTED)
-
-
-def _written(folder: Path, lines: Sequence[str]) -> Path:
-    path = folder / "plan.txt"
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
 
 
 def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterator[str]:
@@ -132,7 +127,7 @@ def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterat
 
 
 def _counted(program: Path, folder: Path, lines: Sequence[str], metrics: Sequence[str]) -> str:
-    command = [str(program), str(_written(folder, lines)), str(folder), "profile"]
+    command = [str(program), str(listed(folder / PLAN, lines)), str(folder), "profile"]
     return counted(command, folder / "ncu.csv", metrics, *FROM_START)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, faults_of
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import launch_from_counters, trimmed
 from gpusim.io.products import recording_gpu
@@ -37,13 +37,11 @@ def network_trace(recording: Recording, name: str, steps: Sequence[Step], calls:
     last: dict[str, str] = {}  # id of the operation that ends a step
     streams: dict[str, list[Convolution | Kernel]] = {}
     algorithms: dict[Call, ConvolutionAlgorithm] = {}
-    try:
+    with faults_of(recording.folder):
         for placed in placements(steps):
             step = placed.step
             if not profiled.get(step.work):
-                raise InputError(
-                    recording.folder, step.id, "has no recorded kernels", "a recording that ran to its end"
-                )
+                raise InputError(None, step.id, "has no recorded kernels", "a recording that ran to its end")
             waits = tuple(last[id] for id in placed.waits)
             for call in profiled[step.work]:
                 if call not in algorithms:
@@ -58,8 +56,6 @@ def network_trace(recording: Recording, name: str, steps: Sequence[Step], calls:
             notes=notes,
             streams=tuple(Stream(name=stream, operations=tuple(ops)) for stream, ops in streams.items()),
         )
-    except InputError as fault:
-        raise InputError(recording.folder, fault.place, fault.problem, fault.expected) from None
 
 
 def _gpu(recording: Recording) -> GPU:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median_high
 from tempfile import TemporaryDirectory
 
+from gpusim.common.files import write_table
 from gpusim.lab.record.ops_file import Call
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
@@ -43,11 +41,8 @@ def pair_row(
 
 def write_profile(gpu: Gpu, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> int:
     """Write PyTorch's profile of some passes, compressed; return how many kernels it holds."""
-    with TemporaryDirectory(dir=path.parent) as scratch:
-        plain, zipped = Path(scratch) / "profile.json", Path(scratch) / "profile.json.gz"
-        gpu.profile(call, queue, passes, plain, shapes)
-        events = json.loads(plain.read_text(encoding="utf-8"))["traceEvents"]
-        with plain.open("rb") as file, gzip.GzipFile(zipped, "wb", mtime=0) as out:
-            shutil.copyfileobj(file, out)
-        zipped.replace(path)
-    return sum(1 for event in events if event.get("cat") == "kernel")
+    with TemporaryDirectory() as scratch:
+        plain = Path(scratch) / "profile.json"
+        events = gpu.profile(call, queue, passes, plain, shapes)
+        write_table(path, plain.read_text(encoding="utf-8"))
+    return sum(event.get("cat") == "kernel" for event in events)

@@ -15,7 +15,7 @@ from gpusim.common.files import read_text
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.recording import Row, kernel_rows
-from gpusim.lab.record.toolchain import FROM_START, build, counted, explain, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, counted, explain, listed, require_ncu, run
 
 SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
@@ -69,9 +69,7 @@ class Program:
         """Yield the lines that the program prints for some calls, under conditions where ``what`` takes any."""
         files = [self._calls_file(calls)]
         if conditions:
-            path = self.folder / f"{what}.txt"
-            path.write_text("".join(f"{line}\n" for line in conditions), encoding="utf-8")
-            files.append(path)
+            files.append(listed(self.folder / f"{what}.txt", conditions))
         yield from self.printed(what, *files)
 
     def printed(self, what: str, *files: Path) -> Iterator[str]:
@@ -130,6 +128,4 @@ class Program:
         return kernel_rows(log, {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())})
 
     def _calls_file(self, calls: Iterable[Call]) -> Path:
-        path = self.folder / "calls.txt"
-        path.write_text("".join(f"{call.line}\n" for call in calls), encoding="utf-8")
-        return path
+        return listed(self.folder / "calls.txt", (call.line for call in calls))

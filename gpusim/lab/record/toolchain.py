@@ -55,6 +55,12 @@ def run(command: Sequence[str], what: str) -> str:
     return done.stdout
 
 
+def listed(path: Path, lines: Iterable[str]) -> Path:
+    """A file of lines, written for one of our programs to read."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
 def counted(program: Sequence[str], log: Path, metrics: Iterable[str], *options: str) -> str:
     """Run one of our programs under Nsight Compute and return its CSV: raw page, base units."""
     what = ["--print-units", "base", "--metrics", ",".join(metrics), *options, "--log-file", str(log), "-f"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import ctypes
+import json
 import shutil
 import sys
 import warnings
@@ -130,8 +131,8 @@ class Gpu:
         replay: Call = graph.replay
         return replay
 
-    def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> None:
-        """Write PyTorch's profile of some passes; shapes: with the sizes and types of operators' inputs."""
+    def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> list[dict[str, Any]]:
+        """Write PyTorch's profile of some passes; shapes: with the sizes and types of operators' inputs. Its events."""
         torch = self._torch
         kinds = torch.profiler.ProfilerActivity
         with self._errors(), torch.cuda.stream(queue.stream):
@@ -143,6 +144,8 @@ class Gpu:
                     call()
                 torch.cuda.synchronize()
         profiler.export_chrome_trace(str(path))
+        events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        return events
 
     def counters(self, ops: Ops, names: Sequence[str]) -> list[Row]:
         """Rows of kernels.csv.gz of some ops, by Nsight Compute; none where it is not there."""

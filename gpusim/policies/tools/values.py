@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.numbers import MOST_DIGITS
+from gpusim.common.tables import counted
 from gpusim.policies.interface import BY_NAME, OF_STREAMS, Policy
 
 T = TypeVar("T")
@@ -26,6 +27,11 @@ class Programs(tuple[str, ...]):
 def called(names: Sequence[str]) -> str:
     """Words for each of the names that `Policy.prepare` gets, for messages."""
     return PROGRAM if isinstance(names, Programs) else STREAM
+
+
+def for_each(what: str, count: int, names: Sequence[str]) -> str:
+    """So many of something for so many names: ``2 shares for 1 program``."""
+    return f"{counted(count, what)} for {counted(len(names), called(names))}"
 
 
 def wrong(policy: str, problem: str, expected: str) -> InputError:
@@ -69,11 +75,9 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
     if len(values) == 1:
         return [values[0]] * len(streams)
     if len(values) != len(streams):
-        raise wrong(
-            policy,
-            f"{key} has {len(values)} values for {len(streams)} {called(streams)}s",
-            f"one each: {', '.join(streams)}",
-        )
+        problem = f"{key} has {for_each('value', len(values), streams)}"
+        by_program = "" if called(streams) == PROGRAM else "; or by=program and one for each program"
+        raise wrong(policy, problem, f"one each: {', '.join(streams)}{by_program}")
     return list(values)
 
 

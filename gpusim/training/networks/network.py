@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, faults_of, quote
 from gpusim.training.networks.layers import Layer, Shape
 
 INPUT = "input"  # the name under which layers read what the network is given
@@ -45,10 +45,8 @@ class Network:
         """The output of every layer for one sample, by name; the network's input under `INPUT`."""
         found = {INPUT: self.input}
         for node in self.nodes:
-            try:
+            with faults_of(place=f"{self.name}: layer {node.name}"):
                 found[node.name] = node.layer.output([found[name] for name in node.inputs])
-            except InputError as error:
-                raise InputError(None, f"{self.name}: layer {node.name}", error.problem, error.expected) from None
         return found
 
     def inputs(self, node: Node) -> Sequence[Shape]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
+from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, quote
 from gpusim.common.files import is_file, read_toml
 from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, load_gpu
@@ -126,13 +126,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
 
 
 def _read(path: Path) -> Cluster:
-    content = read_toml(path, "a cluster file")
-    try:
-        file = ClusterFile.model_validate(content)
+    file = checked(ClusterFile, read_toml(path, "a cluster file"), path)
+    with faults_of(path):
         gpu = load_gpu(path.parent / file.gpu if file.gpu.endswith(".toml") else file.gpu)
         node, network = file.node.links("node"), file.network.links("network")
-    except ValidationError as error:
-        raise from_pydantic(path, error, ClusterFile) from None
-    except InputError as error:
-        raise InputError(error.path or path, error.place, error.problem, error.expected) from None
     return Cluster(path.stem, file.title, gpu, file.gpus_per_node, node, network)

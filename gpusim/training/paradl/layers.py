@@ -130,22 +130,19 @@ def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, floa
     ``operation_us`` has the isolated time of each operation, as replayed; the batch is that of the convolutions.
     """
     batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
+    place = f"trace {trace.name}"
     if len(batches) != 1:
-        raise InputError(
-            None, f"trace {trace.name}", f"has convolutions of {len(batches)} batch sizes", "those of one iteration"
-        )
+        raise InputError(None, place, f"has convolutions of {len(batches)} batch sizes", "those of one iteration")
     names = {node.name for node in network.nodes}
     found = {name: [0.0, 0.0] for name in names}
     for id, took_us in operation_us.items():
-        place, _, direction = id.rpartition("/")
-        layer = next((name for name in _prefixes(place) if name in names), None)
+        named, _, direction = id.rpartition("/")
+        layer = next((name for name in _prefixes(named) if name in names), None)
         if layer is None:
-            raise InputError(
-                None, f"trace {trace.name}: operation {id}", f"is of no layer of {network.name}", "its layers"
-            )
+            raise InputError(None, f"{place}: operation {id}", f"is of no layer of {network.name}", "its layers")
         found[layer][not direction.startswith("fwd")] += took_us
     if not any(backward for _, backward in found.values()):
-        raise InputError(None, trace.name, "has no backward pass", "a recorded training iteration")
+        raise InputError(None, place, "has no backward pass", "a recorded training iteration")
     (batch,) = batches
     return LayerTimes(gpu, [(name, WHOLE, 1, batch, *us) for name, us in found.items()])  # type: ignore[misc]
 
