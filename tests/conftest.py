@@ -14,6 +14,12 @@ import browser as chromium
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gpusim.calibrate import kernels
+from gpusim.engine import sm_array
+from gpusim.hardware.gpu import GPU
+from gpusim.model.kernel import KernelModel
+from gpusim.trace.kernels import KernelLaunch
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
 
@@ -38,6 +44,22 @@ settings.register_profile(
 )
 settings.register_profile("everyday", settings.get_profile("release"), max_examples=25)
 settings.load_profile("everyday")
+
+# A kernel that a test of this process has fitted on a core is not fitted again on that core: sessions share it.
+FIT = kernels.fitted
+FITTED: dict[tuple[KernelLaunch, GPU, object], KernelModel] = {}
+
+
+def fitted_once(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
+    """As `gpusim.calibrate.scaling.fitted`."""
+    key = launch, gpu, sm_array.SMArray
+    model = FITTED.get(key)
+    if model is None:
+        model = FITTED[key] = FIT(launch, gpu, place)
+    return model
+
+
+kernels.fitted = fitted_once
 LEFT_OUT = (
     "Left out: tests marked release (.ci/run runs them: pytest -m release), and most examples of property tests "
     "(pytest -m hypothesis --hypothesis-profile=release)"

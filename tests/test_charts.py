@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -294,19 +293,11 @@ def test_a_kind_is_drawn_the_same_again(kind: str, tmp_path: Path, capsys: Captu
     assert capsys.readouterr().out.splitlines()[1].startswith(f"{tmp_path / 'b.svg'}: ")
 
 
-DRAWN: dict[str, Callable[[], Figure]] = {
-    "split": lambda: charts.split(SPLIT),
-    "residency": lambda: charts.residency(RESIDENCY),
-    "stalls": lambda: charts.stalls("t", MIXES),
-}
-
-
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-@pytest.mark.parametrize("name", DRAWN)
-def test_the_same_bytes(name: str, ending: str, tmp_path: Path) -> None:
-    for twice in ("a", "b"):
-        save_figure(DRAWN[name](), tmp_path / f"{twice}.{ending}")
-    assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+def test_a_split_is_drawn_the_same_again(tmp_path: Path) -> None:
+    """In the other formats, tests/test_plots.py draws."""
+    for name in ("a.svg", "b.svg"):
+        save_figure(charts.split(SPLIT), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -443,9 +443,9 @@ def test_a_file_in_no_folder_is_refused_before_the_search(capsys: Capture, tmp_p
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("module", ["inception_4a_b16", "resnet50_3a"])
-def test_with_more_ways_to_share_no_plan_is_worse(module: str) -> None:
-    found = [select(load_trace(TRACES / f"{module}.json.gz"), load_gpu("h200"), sharing=kind) for kind in SHARING]
+def test_with_more_ways_to_share_no_plan_is_worse() -> None:
+    made = load_trace(TRACES / "inception_4a_b16.json.gz")
+    found = [select(made, load_gpu("h200"), sharing=kind) for kind in SHARING]
     times = [one.found.expected_us for one in found]  # a smaller gain may be no reason to recommend it
     assert times == sorted(times, reverse=True)
     assert all(one.bound.us <= one.found.makespan_us for one in found)

@@ -140,9 +140,9 @@ def test_scaling_points_may_change_loads_and_turns_within_what_is_tried(tmp_path
     assert fits.find(told, H200) == model
     sound, held = kept(tmp_path), plain.demand.demands[plain.demand.bound]
     for changed in (
-        {"dram": 9.1 * plain.load.dram},
+        {"dram": 3.1 * plain.load.dram},
         {"dram": -1e-300},
-        {"l2": 9.1 * plain.load.l2},
+        {"l2": 3.1 * plain.load.l2},
         {"latency": 0.99 * sound["service_demand"]},
         {"latency": 1.1},
         {"service_demand": 0.99 * held},
@@ -150,7 +150,7 @@ def test_scaling_points_may_change_loads_and_turns_within_what_is_tried(tmp_path
     ):
         written(tmp_path, {**sound, **changed})
         assert fits.find(told, H200) is None, changed
-    written(tmp_path, {**sound, "dram": 8.9 * plain.load.dram})
+    written(tmp_path, {**sound, "dram": 2.9 * plain.load.dram})
     assert fits.find(told, H200) is not None
 
 

@@ -12,7 +12,7 @@ from tiny import kernel, launch, stream, tiny, trace
 from gpusim.calibrate.fit import anchored, tiles
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import load_gpu
-from gpusim.io.ncu import cluster_of
+from gpusim.io.ncu import ELAPSED, HEAVY_PERCENT, PIPES_PERCENT, REQUIRED, clocked, cluster_of, launch_from_counters
 from gpusim.model.context import in_context
 from gpusim.trace.kernels import Mix
 from gpusim.trace.operations import Copy
@@ -120,3 +120,14 @@ def test_clusters_that_were_counted() -> None:
     assert cluster_of(dict.fromkeys(names, "0")) == (1, 1, 1)
     assert cluster_of(dict.fromkeys(names, "")) is None
     assert cluster_of({}) is None
+
+
+def test_a_counter_without_a_value_was_not_counted() -> None:
+    """Of the pipes, older GPUs have some only; the recorder leaves their cells empty."""
+    shapes = {"Kernel Name": "a", "Grid Size": "(4, 1, 1)", "Block Size": "(32, 1, 1)"}
+    counted = dict.fromkeys(REQUIRED, "1") | shapes | {"launch__registers_per_thread": "32"}
+    without = dict.fromkeys((*PIPES_PERCENT.values(), HEAVY_PERCENT, ELAPSED, "launch__cluster_dim_x"), "")
+    found = launch_from_counters(counted | without, 132)
+    assert found == launch_from_counters(counted, 132)
+    assert found.mix is not None and found.mix.special_cycles is None and found.mix.cluster is None
+    assert clocked(found.mix, counted | without, 1.0).clock_mhz is None

@@ -12,7 +12,7 @@ import pytest
 from experiments.plans import measure
 from gpusim.cli import main
 from gpusim.common.errors import InputError
-from gpusim.io.ncu import REQUIRED
+from gpusim.io.ncu import L2_SECTORS, LEAST_SM_PERCENT, REQUIRED, clocked, mix_from_counters
 from gpusim.lab.record.calls import ALGORITHMS, calls_of
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.network_trace import PARAMETERS, placements
@@ -135,6 +135,25 @@ def test_a_call_names_its_algorithm_and_rectangular_filter():
 
 def test_the_counters_recorded_are_enough_for_a_trace():
     assert set(REQUIRED) <= {*COUNTERS, "Kernel Name", "Grid Size", "Block Size"}
+
+
+def test_every_counter_that_gives_a_demand_is_recorded():
+    read = set[str]()
+
+    class Watched(dict[str, str]):
+        def __contains__(self, counter: object) -> bool:
+            read.add(str(counter))
+            return super().__contains__(counter)
+
+        def get(self, counter: str, default: object = None) -> object:  # type: ignore[override]
+            read.add(counter)
+            return super().get(counter, default)
+
+    counted = Watched(dict.fromkeys((*COUNTERS, "Grid Size", "Block Size"), "1"))
+    mix = mix_from_counters(counted, 132)
+    assert mix is not None and clocked(mix, counted, 1.0).clock_mhz == 1.0
+    assert read - {*COUNTERS} == {LEAST_SM_PERCENT, L2_SECTORS}  # stand in for others where these are missing
+    assert all(getattr(mix, name) is not None for name in ("special_cycles", "double_cycles", "sm_cycles", "cluster"))
 
 
 # ---- shapes
@@ -464,7 +483,9 @@ def test_launches_go_to_the_op_of_their_stream():
         ("n/a/fwd/GEMM/FMA", str(n), "main") for n in range(3)
     ]
     assert found[1]["Kernel Name"].startswith("void cutlass") or "gemm" in found[1]["Kernel Name"]
-    assert all(float(row[counter]) >= 0 for row in found for counter in COUNTERS)
+    since = {counter for counter in COUNTERS if not found[0][counter]}  # that log lacks what was counted later
+    assert {counter for counter in since if counter in REQUIRED} == set()
+    assert all(float(row[counter]) >= 0 for row in found for counter in COUNTERS if counter not in since)
 
 
 def test_a_launch_on_a_stream_of_the_librarys_own_is_of_the_op_before_it():

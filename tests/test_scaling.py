@@ -16,7 +16,18 @@ from experiments.h100_microbench import constants
 from gpusim import load_gpu, load_trace
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
-from gpusim.calibrate.scaling import _changed, _doubt, _misfit, _through, _with_turns, confined_us, fitted, shared_out
+from gpusim.calibrate.scaling import (
+    LOADS,
+    TURNS,
+    _changed,
+    _doubt,
+    _misfit,
+    _through,
+    _with_turns,
+    confined_us,
+    fitted,
+    shared_out,
+)
 from gpusim.calibrate.transfer import transferred
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
@@ -65,7 +76,7 @@ def test_points_find_the_loads_of_a_kernel(factor: float) -> None:
     assert abs(confined_us(model, 16, H200) / confined_us(other, 16, H200) - 1.0) > 0.04
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 2.0, 3.0])
+@pytest.mark.parametrize("factor", [load for load in LOADS if load not in (0.0, 1.0)])
 def test_a_load_that_is_off_by_a_factor_that_is_tried_is_found_to_the_bit(factor: float) -> None:
     other = _changed(anchored(launches()[0], H200), factor, 1.0, H200)
     told = {f"on{sms}": confined_us(other, sms, H200) for sms in (24, 80)}
@@ -80,7 +91,7 @@ FREE = replace(
 )
 
 
-@pytest.mark.parametrize("factor", [0.3, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6])
+@pytest.mark.parametrize("factor", [turn for turn in TURNS if turn != 1.0])
 def test_turns_that_are_off_by_a_factor_that_is_tried_are_found_to_the_bit(factor: float) -> None:
     other = _changed(FREE, 1.0, factor, FEW)
     points = tuple(ScalingPoint(sms=sms, duration_us=confined_us(other, sms, FEW)) for sms in (2, 4))
@@ -88,17 +99,15 @@ def test_turns_that_are_off_by_a_factor_that_is_tried_are_found_to_the_bit(facto
     assert other.demand.service_demand == pytest.approx(0.2 * factor)
 
 
-def test_a_load_that_is_two_factors_off_is_found_in_the_second_round() -> None:
-    other = _changed(anchored(launches()[0], H200), 3.0 * 1.3, 1.0, H200)
-    told = {f"on{sms}": confined_us(other, sms, H200) for sms in (24, 80)}
-    assert fitted(with_points(launches()[0], **told), H200) == other
-
-
-@pytest.mark.parametrize(("off", "changes"), [(0.0038, False), (0.0042, True)])
-def test_points_within_the_noise_of_a_measurement_change_nothing(off: float, changes: bool) -> None:
-    model = anchored(launches()[0], H200)
-    told = {f"on{sms}": confined_us(model, sms, H200) * exp(off) for sms in (24, 80)}
-    assert (fitted(with_points(launches()[0], **told), H200) != model) == changes
+@pytest.mark.parametrize(("load", "turn"), [(0.4, 0.5), (0.6, 1.6), (1.25, 0.7)])
+def test_a_load_and_turns_that_are_both_off_are_found_together(load: float, turn: float) -> None:
+    """No pair fits better than the right one, so what is found is off by no more than the doubt about that."""
+    model = anchored(launches()[2], H200)
+    other = _changed(model, load, turn, H200)
+    told = with_points(launches()[2], **{f"on{sms}": confined_us(other, sms, H200) for sms in (24, 80)})
+    found = fitted(told, H200)
+    assert told.scaling is not None
+    assert _misfit(found, told.scaling, H200) <= _doubt(load, turn)
 
 
 @pytest.mark.parametrize(("factor", "turn"), [(0.5, 0.1), (0.01, 0.01), (2.0, 0.4), (3.0, 0.5)])

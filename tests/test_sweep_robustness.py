@@ -83,8 +83,11 @@ class Deadly(Slow):
 def experiment(tmp_path: Path) -> Path:
     """Points of which `hold` can hold some."""
     (tmp_path / "policies.py").write_text(POLICIES)
-    path = tmp_path / "slow.toml"
-    numbers = ", ".join(str(n) for n in range(POINTS))
+    return write_points(tmp_path / "slow.toml", POINTS)
+
+
+def write_points(path: Path, points: int) -> Path:
+    numbers = ", ".join(str(n) for n in range(points))
     path.write_text(f'traces = ["{TABLE_1}"]\npolicies = [{{ name = "policies.py:Slow", n = [{numbers}] }}]\n')
     return path
 
@@ -289,6 +292,8 @@ def test_a_worker_that_dies_once_costs_nothing(
 
 @pytest.mark.release
 def test_a_script_needs_no_guard(experiment: Path, tmp_path: Path) -> None:
+    """Each of its points in a process of its own."""
+    write_points(experiment, 3)
     script = tmp_path / "unguarded.py"
     script.write_text(
         "from gpusim.sweeps import run, workers\nfrom gpusim.sweeps.experiment import load_experiment\n"
@@ -388,10 +393,13 @@ def test_a_cluster_gives_the_same_table_though_a_worker_is_killed(experiment: Pa
 
 @pytest.mark.release
 @posix
-def test_a_point_that_kills_every_worker_of_a_cluster_is_a_row(experiment: Path) -> None:
+def test_a_point_that_kills_every_worker_of_a_cluster_is_a_row(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("distributed")
     path = experiment.with_name("deadly.toml")
     path.write_text(experiment.read_text().replace("policies = [", 'policies = ["policies.py:Deadly", '))
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")  # dask believes the first death
     with cluster(experiment.parent, "--nanny") as (address, _):
         process = started(path, "--cluster", address)
         _, told = process.communicate(timeout=PATIENCE_S)

@@ -346,6 +346,14 @@ def test_worst_names_the_counters_that_a_kernel_lacks(folder: Path) -> None:
     assert "unknown binds" in whys["bare"]
 
 
+def test_worst_names_a_kernel_on_a_stream_of_a_library(folder: Path) -> None:
+    gpu = load_gpu("h200")
+    recorded = Dataset(folder, gpu).op(sample.STAIRCASE).kernels[0].model_copy(update={"stream": "internal0"})
+    rows, named = [Scored("sm_curve", "own|8", 3.0, 2.0, 1.0)], {("sm_curve", "own|8"): ("own",)}
+    (miss,) = worst(Scoring(rows, {}, gpu, gpu, named, lambda name: (recorded,)), 1)
+    assert miss.why.endswith(" binds, 392 blocks")
+
+
 def test_worst_first_and_no_more_than_asked() -> None:
     gpu = load_gpu("h200")
     rows = _rows("green", ("near", 1.1, 1.0), ("far", 0.5, 1.0), ("nearest", 1.0, 1.0))

@@ -103,7 +103,7 @@ class Chosen:
 @cache
 def module_of(name: str) -> tuple[Work, Session]:
     """The operations of a module, and the session that replays them."""
-    session = Session("h200")
+    session = Session("h200", cache=True)
     return work_of(gpusim.load_trace(TRACES / f"{name}.json.gz"), session.gpu), session
 
 

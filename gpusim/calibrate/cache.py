@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from gpusim.calibrate.fit import AGE_PREFERENCES, JITTER_SEEDS, SPREADS, unfitted
-from gpusim.calibrate.scaling import LOADS, ROUNDS
+from gpusim.calibrate.scaling import LOADS
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, read_bytes
@@ -180,7 +180,7 @@ def _limits(
     if launch.scaling is None:
         given = {"dram": load.dram, "l2": load.l2, "latency": demand.latency, "service_demand": demand.service_demand}
         return limits | {name: (value, value) for name, value in given.items()}
-    most_load, most_time = max(LOADS) ** ROUNDS, max(1.0, *demand.demands)
+    most_load, most_time = max(LOADS), max(1.0, *demand.demands)
     return limits | {
         "dram": (0.0, load.dram * most_load),
         "l2": (0.0, load.l2 * most_load),

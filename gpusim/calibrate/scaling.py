@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from math import fsum, log
 
 from gpusim.calibrate.fit import anchored
@@ -20,10 +21,9 @@ from gpusim.model.contention import WarpDemand, competing_warps, latency_beside
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
-LOADS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6, 2.0, 3.0)  # factors tried on the load of L2 and DRAM
-TURNS = (0.3, 0.5, 0.7, 0.85, 1.15, 1.3, 1.6)  # and on what each competing warp adds to an instruction's time
-ROUNDS = 2  # of trying all of both
-GOOD_FIT = 0.004  # root mean square of the logarithms of predicted over measured: the noise of a measurement
+# factors tried on the load of L2 and DRAM
+LOADS = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 2.0, 3.0)
+TURNS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.6)  # and on what each competing warp adds to an instruction's time
 BELIEF = 0.006  # misfit that a factor of e must make good: counters are believed where points tell little [D]
 
 
@@ -68,22 +68,14 @@ def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float],
 
 
 def _through(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> KernelModel:
-    """The kernel with load and turns changed by two factors, tried in turn from 1 on, that fit its points best."""
-    load = turn = 1.0
+    """The kernel with the pair of factors on load and turns that fits its points best."""
     best, least = model, _misfit(model, points, gpu)
-    enough = len(points) * GOOD_FIT * GOOD_FIT
-    for _ in range(ROUNDS):
-        candidates = [(load * factor, turn) for factor in LOADS]
-        for of_turns in (False, True):
-            if of_turns:
-                candidates = [(load, turn * factor) for factor in TURNS]
-            for tried in candidates:
-                if least <= enough:
-                    return best
-                changed = _changed(model, *tried, gpu)
-                misfit = _misfit(changed, points, gpu) + _doubt(*tried)
-                if misfit < least:
-                    best, least, (load, turn) = changed, misfit, tried
+    for load, turn in product(LOADS, TURNS):
+        if load != 1.0 or turn != 1.0:
+            changed = _changed(model, load, turn, gpu)
+            misfit = _misfit(changed, points, gpu) + _doubt(load, turn)
+            if misfit < least:
+                best, least = changed, misfit
     return best
 
 

@@ -130,7 +130,7 @@ def clocked(mix: Mix, counters: Counters, duration_us: float) -> Mix:
 
     A duration that Nsight Compute recorded itself tells no clock, because it may lock the clock meanwhile.
     """
-    cycles = float(counters.get(ELAPSED, 0.0))
+    cycles = float(counters.get(ELAPSED) or 0.0)
     if not 0.0 < cycles < inf:
         return mix
     return mix.model_copy(update={"clock_mhz": trimmed(min(MAX_CLOCK_MHZ, cycles / duration_us))})
@@ -146,7 +146,11 @@ def cluster_of(counters: Counters) -> tuple[int, int, int] | None:
 
 
 def launch_from_counters(counters: Counters, sm_count: int, stream: str = "main") -> KernelLaunch:
-    """One profiled launch; the shared memory that the driver reserves is left out."""
+    """One profiled launch; the shared memory that the driver reserves is left out.
+
+    A counter without a value was not counted: not every GPU has all.
+    """
+    counters = {counter: value for counter, value in counters.items() if value}
     return KernelLaunch(
         name=counters["Kernel Name"],
         grid=dimensions(counters["Grid Size"]),

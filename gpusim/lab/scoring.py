@@ -61,11 +61,11 @@ class Miss:
 # ---- every kind of folder --------------------------------------------------------------------------------------------
 
 
-def scoring(case: Case) -> Scoring:
-    """Predict and measure a folder, whatever it holds."""
+def scoring(case: Case, jobs: int | None = None) -> Scoring:
+    """Predict and measure a folder, whatever it holds; one of calls by so many processes (None: one per core)."""
     folder = Path(case.folder)
     if not whole_models.holds_models(folder):
-        return _of_calls(case)
+        return _of_calls(case, jobs)
     asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
     if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
         raise InputError(folder, options[0], "is not for whole models", "no such option")
@@ -93,9 +93,9 @@ def _uncounted(model: str, launches: Sequence[KernelLaunch]) -> str:
     return f"{model}: {len(bare)} of {len(launches)} kernels have no counters ({share:.0f} % of the time)"
 
 
-def _of_calls(case: Case) -> Scoring:
+def _of_calls(case: Case, jobs: int | None) -> Scoring:
     dataset = case.load()
-    rows, recordings = score(case), dataset.recordings
+    rows, recordings = score(case, jobs=jobs), dataset.recordings
     ran = ((one, tuple(dict.fromkeys(op for ops in one.ops for op in ops))) for one in conditions(dataset))
     names = {name: ops for one, ops in ran for name in row_names(one)}
     notes = missing_counters(recordings.folder)
@@ -134,7 +134,7 @@ def missing_counters(folder: Path) -> str:
 
 def worst(found: Scoring, count: int) -> list[Miss]:
     """The ops, pairs, models and modules with the largest mean absolute error: so many of each experiment."""
-    known = _Reasons(found)
+    known = Reasons(found)
     misses = []
     for experiment in EXPERIMENTS:
         groups = sorted(grouped(found, experiment).items(), key=lambda group: (-fmean(map(abs, group[1])), group[0]))
@@ -156,7 +156,7 @@ def grouped(found: Scoring, experiment: str) -> dict[tuple[str, tuple[str, ...]]
     return groups
 
 
-class _Reasons:
+class Reasons:
     """Resource that bounds the longest kernel, and the counters that its recording lacks."""
 
     def __init__(self, found: Scoring) -> None:
@@ -168,6 +168,10 @@ class _Reasons:
         """Return why some ops or models may be missed, by the longest kernel of each of the longest two."""
         longest = sorted(map(self._longest, names), key=lambda one: -one[1].duration_us)
         return "; ".join(dict.fromkeys(self._of_kernel(*one) for one in longest[:2]))
+
+    def bound_by(self, name: str) -> str:
+        """Resource that bounds the longest kernel of an op or model."""
+        return self._bound_by(self._longest(name)[1])
 
     def _longest(self, name: str) -> tuple[float, KernelLaunch]:
         """The kernel of an op or model that takes most of its time over all its launches, and that share."""
@@ -187,7 +191,8 @@ class _Reasons:
     def _bound_by(self, launch: KernelLaunch) -> str:
         key = launch.model_dump_json()
         if key not in self._known:
-            kernel = Kernel(id="kernel", kind="kernel", kernel=launch)
+            alone = launch.model_copy(update={"stream": "main"})  # also one on a stream that its library opened
+            kernel = Kernel(id="kernel", kind="kernel", kernel=alone)
             stream = Stream(name="a", operations=(kernel,))
             trace = Trace(version=1, name="kernel", device=self._found.recorded_on.name, streams=(stream,))
             self._known[key] = self._session.replay(trace, "leftover", keep=()).kernel_runs[0].bound_by

@@ -246,14 +246,14 @@ class Predictor:
         elif condition.experiment == "residency_curve":
             us = self._makespan(condition, _Reserved(condition.blocks[0])) + overhead
         elif condition.experiment == "quota":
-            trace, policy = self._trace(condition), _PriorityEntry(condition.blocks[0], condition.release_us)
+            trace, policy = self.trace(condition), _PriorityEntry(condition.blocks[0], condition.release_us)
             reserved = _BesideReservation(self._session.kernels(trace), self._gpu)
             ends = stream_ends(in_context(trace, self._gpu), self._gpu, {0: policy}, reserved)
             return {"quota_a": (ends["a"] + overhead) / 1e3, "quota_b": (ends["b"] + overhead) / 1e3}
         elif condition.experiment == "modules_serial":
             us = self._makespan(condition, Serial()) + overhead + (len(condition.ops) - 1) * MARKS * overhead
         else:
-            us = released_together_us(self._trace(condition), self._session, condition.sms)
+            us = released_together_us(self.trace(condition), self._session, condition.sms)
         return {condition.experiment: us / 1e3}
 
     def nothing(self, condition: Condition) -> dict[str, float]:
@@ -269,9 +269,10 @@ class Predictor:
         return {condition.experiment: fsum(ms * n for ms, n in zip(each, calls, strict=True))}
 
     def _makespan(self, condition: Condition, policy: Policy) -> float:
-        return self._session.makespan_us(self._trace(condition), policy)
+        return self._session.makespan_us(self.trace(condition), policy)
 
-    def _trace(self, condition: Condition) -> Trace:
+    def trace(self, condition: Condition) -> Trace:
+        """What a condition runs: a stream for each of its ops, or for each branch of a module."""
         names = [chr(ord("a") + i) if i < 26 else f"s{i}" for i in range(len(condition.ops))]
         streams = []
         for i, ops in enumerate(condition.ops):

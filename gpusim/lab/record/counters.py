@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 
+from gpusim.io.ncu import ELAPSED, HEAVY_PERCENT, PIPES_PERCENT
+
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 STALL_REASONS = (
     "long_scoreboard", "short_scoreboard", "barrier", "math_pipe_throttle", "mio_throttle", "lg_throttle", "wait",
@@ -45,6 +47,10 @@ COUNTERS = (
     "l1tex__t_sector_hit_rate.pct",
     "lts__t_sectors_op_read.sum",
     "lts__t_sectors_op_write.sum",
+    *PIPES_PERCENT.values(),
+    HEAVY_PERCENT,
+    ELAPSED,
+    *(f"launch__cluster_dim_{axis}" for axis in "xyz"),
 )
 
 

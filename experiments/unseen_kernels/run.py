@@ -1,0 +1,452 @@
+"""Kernels of kinds that the model was never fitted to: `python experiments/unseen_kernels/run.py [--out DIR]`.
+
+`ops.py` names PyTorch calls, pairs and sequences of them. It was written before any was measured beside another, and
+`gpusim record ops.py --outcomes` recorded them on an H100. `first.csv` has the scores of the model as it was then, and
+is never made anew. result.csv has those of today's model: as recorded then (`h100-sxm/first`), with all counters that
+the model reads (a second profile), and with scaling points. `causes.py` and `causes` are kernels that load memory in
+one way each, `traffic.py` and `traffic` calls beside two of these.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum, nan, prod
+from pathlib import Path
+from statistics import fmean
+
+import gpusim
+from experiments.markdown import table
+from experiments.rows import from_csv, lines
+from experiments.study import Run, Study
+from gpusim.common.tables import grouped
+from gpusim.lab.dataset import Recordings
+from gpusim.lab.names import title
+from gpusim.lab.scores import Scored, summaries
+from gpusim.lab.scoring import Reasons, Scoring, scoring
+from gpusim.lab.validate import Case, Predictor, conditions, score
+from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
+
+HERE = Path(__file__).resolve().parent
+GPU = "h100-sxm"
+RECORDED, AGAIN = HERE / GPU, HERE / GPU / "again"
+CAUSES, TRAFFIC = HERE / "causes", HERE / "traffic"
+FIRST, RESULT, CAUSED, SLOWED = "first.csv", "result.csv", "causes.csv", "traffic.csv"
+LONGER = 1.15  # times as long as the other side: with more, a call runs alone for much of its time
+MODEL = "9dd0b3cf"  # commit of the model of first.csv
+SCALING = (32, 72)  # SMs
+AS_RECORDED, COUNTED, SCALED_TOO = "as recorded", "all counters", f"all counters, {SCALING[0]} and {SCALING[1]} SMs"
+CASES = {
+    AS_RECORDED: Case(str(RECORDED), GPU, str(RECORDED / "first"), GPU),
+    COUNTED: Case(str(RECORDED), GPU),
+    SCALED_TOO: Case(str(RECORDED), GPU, scaling=SCALING),
+}
+ALONE, TOGETHER = "measured curves", "measured curves and predicted interference"
+ISOLATED = "isolated"  # the rows of SM curves on all SMs
+SHOWN = (ISOLATED, "sm_curve", "streams", "streams_b_first", "green", "modules_serial", "modules_streams")
+PAIRED = ("streams", "streams_b_first", "green")
+OUTCOMES = {"sm_curve": "sm_curve.csv", "pairs": "pairs.csv", "modules": "modules.csv"}
+CONV, WGRAD = "conv3d/2x32x16x64/k3/fp16", "wgrad/32x64x56/k3/bf16"  # kernels in clusters
+WORST_OPS, WORST_PAIRS = 12, 4
+FEW_SMS, SOME_SMS, HALF = 8, 32, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors of some predictions.
+
+    Attributes:
+        recording: what they were made from.
+        experiment: as of `gpusim.lab.scores`, and the rows on all SMs apart.
+        group: all; those of calls whose longest kernel one resource binds; those of one call, pair or sequence; SM
+            splits predicted from measured curves.
+        name: of that resource, call, pair or sequence, or what else is predicted.
+        points: predictions.
+        mape_percent: mean absolute error.
+        bias_percent: mean error; positive: predicted too long.
+        p95_percent: 95th percentile of the absolute errors.
+        nothing_percent: mean absolute error of the baseline.
+        regret_percent: of the SM splits that are predicted best; NaN elsewhere.
+        why: of a call or pair, its longest kernels and what binds them.
+    """
+
+    recording: str
+    experiment: str
+    group: str
+    name: str
+    points: int
+    mape_percent: float
+    bias_percent: float
+    p95_percent: float
+    nothing_percent: float
+    regret_percent: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A kernel that loads memory in one way.
+
+    Attributes:
+        name: of its op in causes.py.
+        gb_per_s: what L2 and DRAM send to all SMs.
+        of_an_sm: to each of few SMs, GB/s.
+        predicted_of_an_sm: the same as predicted.
+        on_8_percent: error on 8 SMs.
+        on_32_percent: on 32.
+        on_64_percent: on 64.
+    """
+
+    name: str
+    gb_per_s: float
+    of_an_sm: float
+    predicted_of_an_sm: float
+    on_8_percent: float
+    on_32_percent: float
+    on_64_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """How much longer a call takes beside a kernel of memory traffic on the other SMs.
+
+    Attributes:
+        call: of ops.py.
+        beside: what reads DRAM or L2.
+        splits: of the SMs, of which these are means.
+        measured_percent: longer than alone on as many SMs.
+        predicted_percent: the same as predicted.
+    """
+
+    call: str
+    beside: str
+    splits: int
+    measured_percent: float
+    predicted_percent: float
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+
+
+def scores(recording: str, jobs: int = 1) -> Iterator[Score]:
+    """Scores of all groups, from one kind of recording."""
+    case = CASES[recording]
+    found = scoring(case, jobs)
+    known, most = Reasons(found), found.gpu.sm_count
+    rows = [_apart(row, most) for row in found.rows if row.experiment != "solo"]
+    yield from _scores(recording, "all", "", rows, found)
+    if case.scaling:
+        return
+    for name, mine in _split_by_curves(found).items():
+        yield from _scores(recording, "split", name, mine, found)
+    bounds = {name: known.bound_by(name) for name in sorted({one for names in found.named.values() for one in names})}
+    for bound in sorted(set(bounds.values())):
+        mine = [row for row in rows if any(bounds[name] == bound for name in _ran(found, row))]
+        yield from _scores(recording, "bound", bound, mine, found)
+    for name, mine in grouped(rows, lambda row: _what(found, row)).items():
+        yield from _scores(recording, "one", name, mine, found, known.of(_ran(found, mine[0])))
+
+
+def _apart(row: Scored, sms: int) -> Scored:
+    on_all = row.experiment == "sm_curve" and row.key.endswith(f"|{sms}")
+    return replace(row, experiment=ISOLATED) if on_all else row
+
+
+def _ran(found: Scoring, row: Scored) -> tuple[str, ...]:
+    """The calls that ran."""
+    return found.named["sm_curve" if row.experiment == ISOLATED else row.experiment, row.key]
+
+
+def _what(found: Scoring, row: Scored) -> str:
+    return row.key.split("|")[0] if row.experiment.startswith("modules") else " + ".join(_ran(found, row))
+
+
+def _scores(
+    recording: str, group: str, name: str, rows: Sequence[Scored], found: Scoring, why: str = ""
+) -> Iterator[Score]:
+    for one in summaries(rows, found.measured):
+        figures = one.mape_percent, one.bias_percent, one.p95_percent, one.nothing_percent
+        regret = nan if one.regret_percent is None else one.regret_percent
+        yield Score(recording, one.experiment, group, name, one.points, *figures, regret, why)
+
+
+def _split_by_curves(found: Scoring) -> dict[str, list[Scored]]:
+    """SM splits predicted from the measured curve of each call: without interference, and with the predicted one."""
+    measured, predicted = defaultdict[str, dict[int, float]](dict), defaultdict[str, dict[int, float]](dict)
+    splits = [row for row in found.rows if row.experiment == "green"]
+    for row in found.rows:
+        if row.experiment == "sm_curve":
+            op, sms = row.key.split("|")
+            measured[op][int(sms)], predicted[op][int(sms)] = row.measured_ms, row.predicted_ms
+    alone, together = [], []
+    for row in splits:
+        a, a_calls, b, b_calls, a_sms, b_sms = row.key.split("|")
+        sides = (a, int(a_calls), int(a_sms)), (b, int(b_calls), int(b_sms))
+        ms, as_predicted = (max(n * _on(curves[op], sms) for op, n, sms in sides) for curves in (measured, predicted))
+        alone.append(replace(row, predicted_ms=ms))
+        together.append(replace(row, predicted_ms=ms * row.predicted_ms / as_predicted))
+    return {ALONE: alone, TOGETHER: together}
+
+
+def _on(curve: Mapping[int, float], sms: int) -> float:
+    """Time on so many SMs: its inverse is linear between those that were measured."""
+    few, many = max(n for n in curve if n <= sms), min(n for n in curve if n >= sms)
+    share = (sms - few) / (many - few) if many > few else 0.0
+    return 1.0 / ((1.0 - share) / curve[few] + share / curve[many])
+
+
+def differences() -> dict[str, float]:
+    """Mean absolute difference (%) of two measurements of the same, by experiment."""
+    found: dict[str, list[float]] = {}
+    for kind, name in OUTCOMES.items():
+        column = "ms" if kind == "sm_curve" else "ms_makespan"
+        for first, second in zip(lines(RECORDED / name), lines(AGAIN / f"{name}.gz"), strict=True):
+            if any(first[key] != second[key] for key in first if not key.startswith("ms")):
+                continue  # the recorder took another number of calls for a queue
+            percent = 100.0 * abs(float(second[column]) / float(first[column]) - 1.0)
+            experiment = f"modules_{first['mode']}" if kind == "modules" else first.get("mode", kind)
+            found.setdefault(experiment, []).append(percent)
+            if first.get("sms") == "132":
+                found.setdefault(ISOLATED, []).append(percent)
+    return {experiment: fmean(percents) for experiment, percents in found.items()}
+
+
+# ---- causes ----------------------------------------------------------------------------------------------------------
+
+
+def caused() -> Iterator[Cause]:
+    """The kernels of causes.py."""
+    gpu = gpusim.load_gpu(GPU)
+    recordings = Recordings(CAUSES, gpu)
+    found = {tuple(row.key.split("|")): row for row in score(Case(str(CAUSES), GPU), experiments=("sm_curve",))}
+    for name in dict.fromkeys(name for name, _ in found):
+        launches = recordings.op(name).kernels
+        sent = fsum((one.mix.l1_read_bytes or 0.0) * one.blocks for one in launches if one.mix is not None)
+        on = {int(sms): row for (op, sms), row in found.items() if op == name}
+        few = on[FEW_SMS]
+        errors = (100.0 * (on[sms].predicted_ms / on[sms].measured_ms - 1.0) for sms in (FEW_SMS, SOME_SMS, HALF))
+        yield Cause(
+            name,
+            sent / on[gpu.sm_count].measured_ms / 1e6,
+            *(sent / ms / 1e6 / FEW_SMS for ms in (few.measured_ms, few.predicted_ms)),
+            *errors,
+        )
+
+
+# ---- beside traffic --------------------------------------------------------------------------------------------------
+
+
+def beside_traffic() -> Iterator[Slowdown]:
+    """The calls of traffic.py, on the splits where both sides last about as long."""
+    case = Case(str(TRAFFIC), GPU)
+    dataset = case.load()
+    predictor, session = Predictor(dataset), gpusim.Session(dataset.gpu)
+    scored = score(case, experiments=("sm_curve",))
+    ends = {_split_of(row): row for row in lines(TRAFFIC / "pairs.csv") if row["mode"] == "green"}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for condition in conditions(dataset):
+        row = ends.get(condition.key)
+        if row is None or float(row["ms_a"]) > LONGER * float(row["ms_b"]):
+            continue  # the other one ended long before
+        (call,), (other,) = condition.ops
+        own = [one for one in scored if one.key.split("|")[0] == call]
+        curves = ({int(one.key.split("|")[1]): ms(one) for one in own} for ms in (_measured, _predicted))
+        alone = [condition.calls[0] * _on(curve, condition.sms[0]) for curve in curves]
+        split = "+".join(map(str, condition.sms))
+        streams = session.replay(predictor.trace(condition), f"inter-sm:sms={split}").streams
+        predicted = float(streams.loc["a", "end_us"]) / 1e3
+        slower = float(row["ms_a"]) / alone[0] - 1.0, predicted / alone[1] - 1.0
+        found.setdefault((call, other), []).append(slower)
+    for (call, other), each in found.items():
+        yield Slowdown(call, other, len(each), *(100.0 * fmean(one[i] for one in each) for i in range(2)))
+
+
+def _split_of(row: Mapping[str, str]) -> str:
+    return "|".join(row[column] for column in ("a", "na", "b", "nb", "sms_a", "sms_b"))
+
+
+def _measured(row: Scored) -> float:
+    return row.measured_ms
+
+
+def _predicted(row: Scored) -> float:
+    return row.predicted_ms
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def page(
+    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Slowdown]
+) -> dict[str, object]:
+    """What the page says."""
+    then, today = _by(first), _by(now)
+    every = {experiment: then[AS_RECORDED, experiment, "all", ""] for experiment in SHOWN}
+    again = differences()
+    rows = [
+        (
+            title(experiment),
+            str(one.points),
+            f"**{one.mape_percent:.1f}**",
+            f"{one.bias_percent:+.1f}",
+            f"{one.p95_percent:.1f}",
+            f"{one.nothing_percent:.1f}",
+            f"{again[experiment]:.1f}",
+            *(_cell(today.get((recording, experiment, "all", ""))) for recording in (AS_RECORDED, COUNTED, SCALED_TOO)),
+        )
+        for experiment, one in every.items()
+    ]
+    calls = [row for row in first if row.group == "one" and row.experiment == "sm_curve"]
+    worst = sorted(calls, key=lambda row: -row.mape_percent)[:WORST_OPS]
+    conv, wgrad = (
+        [
+            one[recording, "sm_curve", "one", name].mape_percent
+            for one, recording in ((then, AS_RECORDED), (today, COUNTED))
+        ]
+        for name in (CONV, WGRAD)
+    )
+    regrets = [today[recording, "green", "all", ""].regret_percent for recording in (AS_RECORDED, COUNTED, SCALED_TOO)]
+    return {
+        "model": MODEL,
+        "calls": len(calls),
+        "kernels": len(lines(RECORDED / "kernels.csv.gz")),
+        "pairs": sum(row.group == "one" and row.experiment == "green" for row in first),
+        "sequences": sum(row.group == "one" and row.experiment == "modules_streams" for row in first),
+        "curve": every["sm_curve"].mape_percent,
+        "streams": every["streams"].mape_percent,
+        "green": every["green"].mape_percent,
+        "branches": every["modules_streams"].mape_percent,
+        "regret": every["green"].regret_percent,
+        "regret_now": regrets[0],
+        "regret_counted": regrets[1],
+        "regret_scaled": regrets[2],
+        "half": _half(calls),
+        "split": today[COUNTED, "green", "all", ""].mape_percent,
+        "split_alone": today[COUNTED, "green", "split", ALONE].mape_percent,
+        "split_together": today[COUNTED, "green", "split", TOGETHER].mape_percent,
+        "conv_first": conv[0],
+        "conv": conv[1],
+        "wgrad_first": wgrad[0],
+        "wgrad": wgrad[1],
+        "conv_clusters": _clusters(CONV),
+        "wgrad_clusters": _clusters(WGRAD),
+        "scaling_points": " and ".join(map(str, SCALING)),
+        "atomics": max(
+            fmean(map(abs, (row.on_8_percent, row.on_32_percent, row.on_64_percent)))
+            for row in causes
+            if row.name.startswith("add")
+        ),
+        "scores": table(
+            ("experiment", "points", "error %", "bias %", "95th percentile %", "baseline %", "measured again %",
+             "today %", "all counters %", f"and {SCALING[0]}, {SCALING[1]} SMs %"),
+            rows,
+        ),
+        "bounds": table(("bound by", "calls", *(title(one) for one in ("sm_curve", *PAIRED))), list(_bounds(first))),
+        "worst": table(
+            ("call", "error %", "bias %", "all counters %", "longest kernels, and what binds them"),
+            [
+                (f"`{row.name}`", f"{row.mape_percent:.1f}", f"{row.bias_percent:+.1f}",
+                 _cell(today.get((COUNTED, "sm_curve", "one", row.name))), row.why.replace("|", ""))
+                for row in worst
+            ],
+        ),
+        "worst_pairs": table(
+            ("experiment", "calls", "error %", "bias %", "all counters %"),
+            [
+                (title(experiment), f"`{row.name}`", f"{row.mape_percent:.1f}", f"{row.bias_percent:+.1f}",
+                 _cell(today.get((COUNTED, experiment, "one", row.name))))
+                for experiment in ("streams", "green")
+                for row in sorted(
+                    (row for row in first if row.group == "one" and row.experiment == experiment),
+                    key=lambda row: -row.mape_percent,
+                )[:WORST_PAIRS]
+            ],
+        ),
+        "slowed": table(
+            ("call", "beside reads of", "splits", "measured", "predicted"),
+            [
+                (f"`{row.call}`", "DRAM" if row.beside == "dram" else "L2", str(row.splits),
+                 f"{row.measured_percent:+.0f} %", f"{row.predicted_percent:+.0f} %")
+                for row in slowed
+            ],
+        ),
+        "slowed_measured": fmean(row.measured_percent for row in slowed),
+        "slowed_predicted": fmean(row.predicted_percent for row in slowed),
+        "causes": table(
+            ("kernel", "all SMs GB/s", f"an SM of {FEW_SMS} GB/s", "as predicted", f"error on {FEW_SMS} SMs",
+             f"on {SOME_SMS}", f"on {HALF}"),
+            [
+                (f"`{row.name}`", f"{row.gb_per_s:,.0f}", f"{row.of_an_sm:.0f}", f"{row.predicted_of_an_sm:.0f}",
+                 *(f"{percent:+.0f} %" for percent in (row.on_8_percent, row.on_32_percent, row.on_64_percent)))
+                for row in causes
+            ],
+        ),
+    }  # fmt: skip
+
+
+def _clusters(op: str) -> str:
+    """Blocks and the size of the clusters of a call's longest kernel."""
+    found = [row for row in lines(RECORDED / "kernels.csv.gz") if row["op"] == op]
+    longest = max(found, key=lambda row: float(row["gpu__time_duration.sum"]))
+    size = prod(int(longest[f"launch__cluster_dim_{axis}"]) for axis in "xyz")
+    return f"{longest['launch__grid_size']} blocks in clusters of {size}"
+
+
+def _by(rows: Sequence[Score]) -> dict[tuple[str, str, str, str], Score]:
+    return {(row.recording, row.experiment, row.group, row.name): row for row in rows}
+
+
+def _cell(row: Score | None) -> str:
+    return "" if row is None else f"{row.mape_percent:.1f}"
+
+
+def _half(calls: Sequence[Score]) -> int:
+    """Calls with the largest errors that together have half of all errors."""
+    errors = sorted((row.mape_percent for row in calls), reverse=True)
+    return next(n for n in range(1, len(errors) + 1) if 2.0 * fsum(errors[:n]) >= fsum(errors))
+
+
+def _bounds(rows: Sequence[Score]) -> Iterator[tuple[str, ...]]:
+    known = _by(rows)
+    for bound in sorted({row.name for row in rows if row.group == "bound"}):
+        found = [known.get((AS_RECORDED, experiment, "bound", bound)) for experiment in (ISOLATED, "sm_curve", *PAIRED)]
+        yield bound, str(found[0].points if found[0] else 0), *map(_cell, found[1:])
+
+
+def draw(
+    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Slowdown], path: Path
+) -> None:
+    """Errors of the calls on a part of the SMs, ranked."""
+    with new_figure(2.7) as figure:
+        axes = figure.subplots()
+        today = _by(now)
+        calls = [row for row in first if row.group == "one" and row.experiment == "sm_curve"]
+        ranked = sorted(calls, key=lambda row: -row.mape_percent)
+        counted = [today[COUNTED, "sm_curve", "one", row.name].mape_percent for row in ranked]
+        axes.bar(range(len(ranked)), [row.mape_percent for row in ranked], color=GREY, label="as recorded first")
+        axes.plot(range(len(ranked)), counted, "o", markersize=3, color=COLOURS[0], label="today, all counters")
+        axes.set_xlabel("Calls, by error")
+        axes.set_ylabel("Error on part of the SMs (%)")
+        legend_below(figure, axes, 2)
+        save_figure(figure, path)
+
+
+def rows(run: Run) -> Mapping[str, Iterable[object]]:
+    """Scores of today's model; those of the model as it was stay."""
+    found = [score for recording in CASES for score in scores(recording, run.jobs)]
+    return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused()), SLOWED: list(beside_traffic())}
+
+
+STUDY = Study(
+    __file__,
+    __doc__,
+    {FIRST: Score, RESULT: Score, CAUSED: Cause, SLOWED: Slowdown},
+    rows,
+    page,
+    {"errors.png": draw},
+    parallel=True,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(STUDY.main())

@@ -1,0 +1,123 @@
+"""Kernels that the model has never seen: the first scores stay, today's are what the model gives."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from experiments.rows import from_csv, lines, to_csv
+from experiments.unseen_kernels import run as study
+from gpusim import load_gpu
+from gpusim.io.ncu import ELAPSED, HEAVY_PERCENT, PIPES_PERCENT
+from gpusim.lab.dataset import Dataset
+from gpusim.lab.scores import Scored
+from gpusim.lab.scoring import Scoring
+from gpusim.lab.validate import Predictor, conditions, measurements
+
+STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_kernels"
+LSTM, NORM = "lstm/16x64x512/fp16", "layer_norm/6007x3001/fp32"
+
+
+def _named(recording: str, experiment: str, name: str, table: str = study.RESULT) -> study.Score:
+    rows = from_csv(study.Score, STUDY / table)
+    (row,) = (one for one in rows if (one.recording, one.experiment, one.name) == (recording, experiment, name))
+    return row
+
+
+def test_todays_scores_are_what_the_model_gives_now() -> None:
+    dataset = study.CASES[study.COUNTED].load()
+    predictor, measured = Predictor(dataset), measurements(dataset)
+    found = [one for one in conditions(dataset) if one.experiment == "sm_curve" and one.ops == ((NORM,),)][:-1]
+    assert all(one.sms != (132,) for one in found) and len(found) == 13
+    errors = [predictor.predict(one)["sm_curve"] / measured["sm_curve", one.key] - 1.0 for one in found]
+    row = _named(study.COUNTED, "sm_curve", NORM)
+    assert row.mape_percent == pytest.approx(100.0 * sum(map(abs, errors)) / len(errors), rel=1e-5)
+
+
+def test_the_first_scores_are_of_all_that_was_measured() -> None:
+    """Of every call, pair and sequence that ops.py names, and of no scaling points."""
+    rows = from_csv(study.Score, STUDY / study.FIRST)
+    points = {row.experiment: row.points for row in rows if row.group == "all"}
+    assert points == {
+        "isolated": 46,
+        "sm_curve": 46 * 13,
+        "streams": 52,
+        "streams_b_first": 52,
+        "green": 52 * 8,
+        "modules_serial": 11,
+        "modules_streams": 11,
+    }
+    assert {row.recording for row in rows} == {study.AS_RECORDED}
+    (table,) = (
+        node.value
+        for node in ast.parse((STUDY / "ops.py").read_text("utf-8")).body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "OPS"
+    )
+    assert isinstance(table, ast.Dict)
+    named = [ast.literal_eval(key) for key in table.keys if key is not None]
+    assert named == [row["op"] for row in lines(study.RECORDED / "convolutions.csv")]
+    assert set(named) == {row.name for row in rows if row.group == "one" and row.experiment == "sm_curve"}
+
+
+def test_the_second_profile_has_all_counters_of_the_same_kernels() -> None:
+    first, second = (lines(folder / "kernels.csv.gz") for folder in (study.RECORDED / "first", study.RECORDED))
+    same = ("op", "index_in_op", "stream", "Kernel Name", "Grid Size", "Block Size")
+    assert [[row[name] for name in same] for row in first] == [[row[name] for name in same] for row in second]
+    added = {*PIPES_PERCENT.values(), HEAVY_PERCENT, ELAPSED, *(f"launch__cluster_dim_{axis}" for axis in "xyz")}
+    assert second[0].keys() - first[0].keys() == added
+
+
+def test_kernels_on_streams_of_a_library_have_a_reason() -> None:
+    """The longest kernel of the recurrent network runs on a stream that cuDNN opened."""
+    kernels = Dataset(study.RECORDED, study.CASES[study.AS_RECORDED].load().gpu).op(LSTM).kernels
+    assert max(kernels, key=lambda kernel: kernel.duration_us).stream == "internal0"
+    assert "l1 binds, 32 blocks" in _named(study.AS_RECORDED, "sm_curve", LSTM, study.FIRST).why
+
+
+def test_times_on_all_sms_stand_apart() -> None:
+    rows = [Scored("sm_curve", f"call|{sms}", 1.0, 1.0, 1.0) for sms in (13, 132)]
+    assert [study._apart(row, 132).experiment for row in rows] == ["sm_curve", study.ISOLATED]
+
+
+def test_half_of_all_errors() -> None:
+    scores = [study.Score("", "", "", "", 1, mape, 0.0, 0.0, 0.0, 0.0, "") for mape in (1.0, 6.0, 1.0, 4.0)]
+    assert study._half(scores) == 1
+    assert study._half(scores[:1] + scores[2:]) == 1
+    assert study._half(scores[:1] * 5) == 3
+
+
+def test_a_split_by_measured_curves_keeps_the_predicted_interference() -> None:
+    """Two calls of a on 48 SMs, half-way between points, take 8 ms; the model has 4, and 5 beside b."""
+    curves = {32: (6.0, 3.0), 64: (3.0, 1.5), 84: (2.0, 1.0)}
+    rows = [
+        Scored("sm_curve", f"{op}|{sms}", predicted, ms, 1.0) for op in "ab" for sms, (ms, predicted) in curves.items()
+    ]
+    rows.append(Scored("green", "a|2|b|1|48|84", 5.0, 10.0, 1.0))
+    gpu = load_gpu("h200")
+    found = study._split_by_curves(Scoring(rows, {}, gpu, gpu))
+    assert [row.predicted_ms for row in found[study.ALONE]] == pytest.approx([8.0])
+    assert [row.predicted_ms for row in found[study.TOGETHER]] == pytest.approx([10.0])
+
+
+def test_calls_beside_traffic_count_where_the_traffic_lasts() -> None:
+    """Each call beside each kernel that reads, on the splits where that one runs nearly to its end."""
+    counts = Counter(
+        (row["a"], row["b"])
+        for row in lines(study.TRAFFIC / "pairs.csv")
+        if row["mode"] == "green" and float(row["ms_a"]) <= study.LONGER * float(row["ms_b"])
+    )
+    rows = from_csv(study.Slowdown, STUDY / study.SLOWED)
+    assert {(row.call, row.beside): row.splits for row in rows} == counts
+    assert {row.beside for row in rows} == {"dram", "l2"}
+
+
+@pytest.mark.release
+def test_tables_of_single_kernels_are_what_the_model_gives_now() -> None:
+    for name, kind, found in (
+        (study.SLOWED, study.Slowdown, study.beside_traffic()),
+        (study.CAUSED, study.Cause, study.caused()),
+    ):
+        assert to_csv(kind, found) == (STUDY / name).read_text("utf-8")
