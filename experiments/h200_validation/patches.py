@@ -139,6 +139,11 @@ def service_stays_hidden() -> None:
     put(fit, "_time_without_queues", without_queues)
 
 
+def no_intake() -> None:
+    """An SM takes in any number of bytes a cycle."""
+    put(fit, "_taking_in", lambda launch, working_us, gpu: 0.0)
+
+
 def no_hidden_waits() -> None:
     """Waits for DRAM that turns hid are no latency."""
     put(contention, "DRAM_LATENCY_CYCLES", 0.0)

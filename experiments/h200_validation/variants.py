@@ -101,6 +101,7 @@ ABLATION = (
     Variant("any-queue", "stalls do not limit how long was waited for memory", patch=patches.queues_of_any_length),
     Variant("service-stays-hidden", "free memory saves a kernel all its waits for queues",
             patch=patches.service_stays_hidden),
+    Variant("no-intake", "an SM takes in any number of bytes a cycle from L2 and DRAM", patch=patches.no_intake),
     Variant("no-l2", "L2 slows nobody", patch=patches.loads_times(1.0, 0.0)),
     Variant("no-dram", "DRAM slows nobody", patch=patches.loads_times(0.0, 1.0)),
     Variant("no-memory", "neither does", patch=patches.loads_times(0.0, 0.0)),
