@@ -404,6 +404,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "dram-felt-early": ("models, h200", "convnext_tiny|4|generate|12|32|100"),
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
     "no-sm-starts": ("models, h200", "mobilenet_v3_large|4|prefill|11|48|84|a"),
+    "no-intake": ("frameworks, h200", "lm/head/t32/bf16/gemm|24"),
     "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
 }
 EVERY_PATCH = """
