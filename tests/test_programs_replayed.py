@@ -257,6 +257,9 @@ def test_priorities_and_arrivals_of_programs(tmp_path: Path, capsys: pytest.Capt
     assert row["programs"]["a"]["end_us"] > 997.0 and row["programs"]["b"]["end_us"] == 9.0
     assert cli.main(["replay", path, "--policy", "leftover", "--arrivals", "a=every:10"]) == 0
     assert "Latency of requests, µs: p50 / p95 / p99" in capsys.readouterr().out
+    several = ["--policy", "leftover", "--policy", "serial", "--arrivals", "a=every:10"]
+    assert cli.main(["replay", path, *several]) == 0  # in serial, requests of a wait for b
+    assert "Plain streams (leftover) have the lowest 95th percentile of latency for" in capsys.readouterr().out
     urgent = saved(
         tmp_path / "urgent.json",
         programs(a=(kernel("a1", 4000, 400.0),), b=(kernel("b1", 4000, 400.0), kernel("b2", 4000, 400.0))),

@@ -1,4 +1,6 @@
-"""The verdict: one sentence about the fastest policy, its lead against the model error, and where time is saved.
+"""The verdict: a sentence on the fastest policy, its lead against the model error, and where time is saved.
+
+Where requests arrive over time, it names the policies of the lowest latencies instead.
 
 Two makespans are a tie where they differ by less than the model's errors of both, added as independent errors. Where
 the error of one policy is not known, that of the other must do, and the verdict says so.
@@ -8,11 +10,12 @@ from __future__ import annotations
 
 from math import hypot
 
-from gpusim.common.tables import number
+from gpusim.common.tables import grouped, number
 from gpusim.results.comparison import ALONE, Comparison, Entry
-from gpusim.results.metrics import BASELINE
+from gpusim.results.metrics import BASELINE, latencies_us, percentile
 from gpusim.trace.independent import shares_nothing
 
+TAIL = 95  # the percentile of latencies that is compared
 SAME = 1e-4  # relative: makespans that are printed alike are a tie whatever the error
 LEAST_SHARE = 0.02  # of the largest part of a gain, below which a part is not named
 PARTS_IN_WORDS = {  # of `gpusim.results.gains.PARTS`
@@ -46,7 +49,9 @@ def verdict(comparison: Comparison) -> str:
     best = comparison.entries[0]
     if shares_nothing(comparison.trace):
         return f"{ALONE[0].upper()}{ALONE[1:]}."
-    if comparison.restart:
+    if len(comparison.entries) > 1 and latencies_us(best.result):
+        parts = [*_least_latencies(comparison), "makespans say little: they include the time in which requests arrive"]
+    elif comparison.restart:
         parts = [_stp(best), f"run once, {_gain(best, comparison)}"]
     else:
         parts = [_gain(best, comparison), _lead(comparison, best), _bound(comparison)]
@@ -63,6 +68,17 @@ def explained(comparison: Comparison) -> Entry:
     """The entry whose kernels say what sharing gains or costs: the best policy, or the best that shares the GPU."""
     sharing = (entry for entry in comparison.entries if entry.result.policy != BASELINE)
     return next(sharing, comparison.entries[0])
+
+
+def _least_latencies(comparison: Comparison) -> list[str]:
+    """Which policies have the lowest latencies, and for which programs."""
+    found = {entry.result.policy: (entry, latencies_us(entry.result)) for entry in comparison.entries}
+    programs = found[comparison.entries[0].result.policy][1]
+    least = grouped(programs, lambda name: min(found, key=lambda policy: percentile(found[policy][1][name], TAIL)))
+    return [
+        f"{_has(found[policy][0])} the lowest {TAIL}th percentile of latency for {' and '.join(of)}"
+        for policy, of in least.items()
+    ]
 
 
 def _gain(best: Entry, comparison: Comparison) -> str:
@@ -94,8 +110,7 @@ def _gain(best: Entry, comparison: Comparison) -> str:
 
 def _stp(best: Entry) -> str:
     stp = best.sharing["stp"]
-    verb = "have" if best.result.policy in NAMES else "has"
-    return "" if stp is None else f"{_name(best)} {verb} the highest STP, {number(stp, 3)}"
+    return "" if stp is None else f"{_has(best)} the highest STP, {number(stp, 3)}"
 
 
 def _lead(comparison: Comparison, best: Entry) -> str:
@@ -132,6 +147,10 @@ def _error(*entries: Entry) -> float:
 
 def _name(entry: Entry) -> str:
     return NAMES.get(entry.result.policy, _quoted(entry))
+
+
+def _has(entry: Entry) -> str:
+    return f"{_name(entry)} {'have' if entry.result.policy in NAMES else 'has'}"
 
 
 def _quoted(entry: Entry) -> str:
