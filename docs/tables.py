@@ -47,6 +47,7 @@ SHARING = {  # title of a column: the experiments that it shows
     "SM split": ("green", "programs_green"),
     "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
 }
+UNSEEN = "PyTorch calls of new kinds (fresh test)", "h100-sxm"
 COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
 
 
@@ -68,6 +69,8 @@ def errors_by_sharing() -> str:
             found.setdefault((f"of these: {DATASETS[name]}", gpu_of(row)), []).append(row)
         elif name in OTHERS:
             found.setdefault((OTHERS[name], gpu_of(row)), []).append(row)
+    whole = [row for row in lines(EXPERIMENTS_FOLDER / "unseen_kernels" / "first.csv") if row["group"] == "all"]
+    found[UNSEEN] = [row for row in whole if row["recording"] == "as recorded"]
     titles = ("kernels", "GPU", *SHARING)
     gpus = list(dict.fromkeys(gpu for _, gpu in found))
     mine = sorted(found.items(), key=lambda one: gpus.index(one[0][1]))  # "of these" stands below what it is a part of
