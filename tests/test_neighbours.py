@@ -34,14 +34,14 @@ def test_the_neighbour_moves_what_it_is_said_to(name: str) -> None:
 
 
 def test_slowdowns_are_predicted() -> None:
-    """Whole passes within 6.3 % on the mean, where no slowdown at all would be more than twice as far off."""
+    """Whole passes within 5 % on the mean, where no slowdown at all would be more than twice as far off."""
     rows = from_csv(study.Slowed, STUDY / "result.csv")
     assert {(row.model, row.neighbour) for row in rows} == {
         (model, name) for model in study.measured() for name in study.NEIGHBOURS
     }
     errors = [abs(row.predicted / row.measured - 1.0) for row in rows]
     nothing = [abs(1.0 / row.measured - 1.0) for row in rows]
-    assert sum(errors) / len(errors) < 0.063 and sum(nothing) > 2.5 * sum(errors)
+    assert sum(errors) / len(errors) < 0.05 and sum(nothing) > 2.5 * sum(errors)
     assert load_gpu(study.GPU).sm_count == study.MODEL_SMS + study.OTHER_SMS
 
 
