@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import fsum
 from pathlib import Path
+from statistics import fmean
 
 from experiments.rows import lines
 from gpusim.io.ncu import STALL_COUNTER, launch_from_counters
@@ -94,7 +95,7 @@ def errors() -> Iterator[str]:
         every.setdefault(kind.split()[0], []).extend(found)
         yield f"{kind:28} {work:>4}" + "".join(f"{one:+6.0f}" for one in found)
     for kind, of_kind in every.items():
-        yield f"mean absolute error, {kind}: {fsum(map(abs, of_kind)) / len(of_kind):.1f} %"
+        yield f"mean absolute error, {kind}: {fmean(map(abs, of_kind)):.1f} %"
 
 
 def main() -> None:

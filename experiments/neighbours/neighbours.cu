@@ -15,8 +15,8 @@ static const size_t MEMORY = (size_t)2 << 30;
         if (error) return cudaGetErrorString(error);                                                                    \
     } while (0)
 
-// Each warp passes through its own part of the set, some times 512 bytes in a turn, and then sleeps: for a random time, so
-// that reads come evenly, or all warps for as long, so that they come in bursts.
+// Each warp passes through its own part of the set. In a turn it reads 512 bytes and sleeps for a random time, so that
+// reads come evenly; in bursts it reads four times as much, and all warps sleep as long.
 __global__ void stream(float4 *set, size_t parts, volatile unsigned *stop, unsigned long long *moved, unsigned sleep_ns,
                        int kind, int bursts, float *sink) {
     const unsigned lanes = 32, warps = blockDim.x / lanes, lane = threadIdx.x % lanes, reads = bursts ? 4 : 1;

@@ -64,6 +64,12 @@ def kernels(torch: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
     }
 
 
+def repeated(call: Callable[[], Any]) -> None:
+    """Make a call many times."""
+    for _ in range(REPEATED):
+        call()
+
+
 def timed(torch: Any, graph: Callable[[], None], stream: Any) -> float:
     """Time of a call, µs: the median over graphs."""
     each = []
@@ -87,13 +93,7 @@ def recorded() -> Iterator[str]:
     own, rest = gpu.split(SMS)
     other = gpu.queue()
     for name, make in kernels(torch).items():
-        call = make()
-
-        def repeated(call: Callable[[], Any] = call) -> None:
-            for _ in range(REPEATED):
-                call()
-
-        graph = gpu.graph(repeated, own)
+        graph = gpu.graph(partial(repeated, make()), own)
         for title, setting in NEIGHBOURS.items():
             rate = 0.0
             if setting is not None:

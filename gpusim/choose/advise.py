@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.explain import costs_us
 from gpusim.choose.settings import Setting, settings
-from gpusim.choose.targets import TARGET_PERCENTILE, Target, target_of
+from gpusim.choose.targets import Target, target_of
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import Step, no_step, require_step
@@ -44,6 +44,7 @@ from gpusim.results.metrics import (
     undominated,
 )
 from gpusim.results.result import Result
+from gpusim.results.verdict import TARGET_PERCENTILE
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.file import trace_of

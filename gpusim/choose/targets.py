@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.numbers import MICROSECONDS
+from gpusim.results.verdict import TARGET_PERCENTILE
 
-TARGET_PERCENTILE = 95  # of the latencies of a program with arrivals, that a target is of
 TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
 
 

@@ -198,7 +198,7 @@ def _kernel_label(mix: KernelMix) -> str:
 
 
 def pipes_busy(mixes: Sequence[KernelMix], axes: Axes) -> None:
-    """Draw a table in grey: how busy a kernel keeps each of `PIPES` while its SMs are active, %."""
+    """Draw a heat map of the utilisation of each of `PIPES`, % of the cycles in which the SMs are active."""
     import numpy as np
 
     names = [name for name in (*PIPES, ARITHMETIC) if any(name in mix.busy for mix in mixes)] or ["issue slots"]

@@ -272,7 +272,7 @@ class Predictor:
         return self._session.makespan_us(self.trace(condition), policy)
 
     def trace(self, condition: Condition) -> Trace:
-        """What a condition runs: a stream for each of its ops, or for each branch of a module."""
+        """The trace of a condition: a stream for each of its ops, or for each branch of a module."""
         names = [chr(ord("a") + i) if i < 26 else f"s{i}" for i in range(len(condition.ops))]
         streams = []
         for i, ops in enumerate(condition.ops):

@@ -15,7 +15,7 @@ from gpusim.results.comparison import ALONE, Comparison, Entry
 from gpusim.results.metrics import BASELINE, latencies_us, percentile
 from gpusim.trace.independent import shares_nothing
 
-TAIL = 95  # the percentile of latencies that is compared
+TARGET_PERCENTILE = 95  # of latencies of requests: what settings are compared by, and what a target is of
 SAME = 1e-4  # relative: makespans that are printed alike are a tie whatever the error
 LEAST_SHARE = 0.02  # of the largest part of a gain, below which a part is not named
 PARTS_IN_WORDS = {  # of `gpusim.results.gains.PARTS`
@@ -45,12 +45,12 @@ def behind(entry: Entry, best: Entry) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The best policy, where it saves time, whether its lead exceeds the model error, and the bound."""
+    """The best policy, where it saves time, its lead against the model error, and the bound; or the least latencies."""
     best = comparison.entries[0]
     if shares_nothing(comparison.trace):
         return f"{ALONE[0].upper()}{ALONE[1:]}."
-    if len(comparison.entries) > 1 and latencies_us(best.result):
-        parts = [*_least_latencies(comparison), "makespans say little: they include the time in which requests arrive"]
+    if least := _least_latencies(comparison):
+        parts = [*least, "makespans say little: they include the time in which requests arrive"]
     elif comparison.restart:
         parts = [_stp(best), f"run once, {_gain(best, comparison)}"]
     else:
@@ -71,12 +71,19 @@ def explained(comparison: Comparison) -> Entry:
 
 
 def _least_latencies(comparison: Comparison) -> list[str]:
-    """Which policies have the lowest latencies, and for which programs."""
-    found = {entry.result.policy: (entry, latencies_us(entry.result)) for entry in comparison.entries}
-    programs = found[comparison.entries[0].result.policy][1]
-    least = grouped(programs, lambda name: min(found, key=lambda policy: percentile(found[policy][1][name], TAIL)))
+    """Which policies have the lowest latencies, and for which programs; nothing of one policy."""
+    if len(comparison.entries) == 1:
+        return []
+    tails = {
+        entry.result.policy: {
+            program: percentile(us, TARGET_PERCENTILE) for program, us in latencies_us(entry.result).items()
+        }
+        for entry in comparison.entries
+    }
+    programs = tails[comparison.entries[0].result.policy]
+    least = grouped(programs, lambda program: min(tails, key=lambda policy: tails[policy][program]))
     return [
-        f"{_has(found[policy][0])} the lowest {TAIL}th percentile of latency for {' and '.join(of)}"
+        f"{_has(comparison[policy])} the lowest {TARGET_PERCENTILE}th percentile of latency for {' and '.join(of)}"
         for policy, of in least.items()
     ]
 

@@ -130,7 +130,7 @@ class Mix(Strict):
     ] = None
 
     def counts(self, fields: Sequence[str]) -> bool:
-        """Whether all given fields were counted. Stall reasons count as one field, ``stalls``."""
+        """Whether all given counters were recorded. Stall reasons are one of them, ``stalls``."""
         return not self.estimated and all(getattr(self, name) is not None for name in fields)
 
 
