@@ -157,7 +157,7 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
     assert "\n?: the isolated time is unknown: the kernel never ran by itself" in said
-    assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
+    assert "\nreplayed as plain streams it takes " in said and "one stream after the other (`serial`) takes" in said
 
 
 def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> None:
@@ -186,6 +186,7 @@ def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> No
 def test_costs_without_counters_are_told_apart() -> None:
     assert in_shares({"unknown": 3.0, "no room": 1.0}, 2) == "SMs and memory (no counters) 75 %, no room 25 %"
     assert in_shares({}, 2) == ""
+    assert in_shares({"no room": 996.0, "dram": 4.0}, 2) == "no room 100 %"
 
 
 def test_a_profile_is_replayed_in_other_arrangements_with_isolated_times(

@@ -40,6 +40,7 @@ LOST_CODE = "lost code"  # waited for instructions and constants that other kern
 NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
 TITLES = BOUND_TITLES | {UNKNOWN: "SMs and memory (no counters)"}  # of causes, as people read them
 LEAST_SLOWED = 1.02  # what counts as slowed [D]
+LEAST_PERCENT = 0.5  # of a cost, from which on a cause is named: less is printed as 0 %
 
 
 @dataclass(frozen=True)
@@ -263,10 +264,11 @@ def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def in_shares(by_us: Mapping[str, float], most: int) -> str:
-    """The largest causes of a cost, each with its share; empty: nothing."""
+    """The largest causes of a cost, each with its share, without those under half a percent; empty: nothing."""
     total = fsum(by_us.values())
-    shown = list(by_us.items())[:most] if total > 0.0 else []
-    return ", ".join(f"{TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in shown)
+    percent = {name: 100.0 * us / total for name, us in by_us.items()} if total > 0.0 else {}
+    shown = [(name, share) for name, share in percent.items() if share >= LEAST_PERCENT][:most]
+    return ", ".join(f"{TITLES.get(name, name)} {share:.0f} %" for name, share in shown)
 
 
 def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:

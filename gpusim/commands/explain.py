@@ -185,12 +185,13 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
 
     policy, us = next(iter(arrangements.items()))
     beyond = f" by more than {100 * TIE:.0f} %, which the model cannot tell apart" if us < makespan_us else ""
-    lines = [f"no other arrangement is faster{beyond}; the next, {policy}, takes {number(us)} µs"]
+    *names, last = (f"`{name}`" for name in arrangements)
+    lines = [f"none of {', '.join(names)} and {last} is faster{beyond}; the best of them takes {number(us)} µs"]
     if us < makespan_us * (1.0 - TIE):
-        lines = [f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
+        lines = [f"`{policy}` would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
     serial = arrangements.get("serial")
     if serial is not None and policy != "serial":
-        lines.append(f"one stream after the other takes {number(serial)} µs")
+        lines.append(f"one stream after the other (`serial`) takes {number(serial)} µs")
     return lines
 
 
