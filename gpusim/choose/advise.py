@@ -230,7 +230,7 @@ def advise(
     alone = _alone_us(trace, session)
     if _with_arrivals(trace):
         for problem in _not_served(trace, alone):
-            raise InputError(None, "--arrivals", problem, "fewer requests")
+            raise InputError(None, "--arrivals", problem, "an interval above the isolated time, or a lower rate")
         if objective in ("stp", "throughput"):
             problem = f"{objective} is of programs that restart, which those with arrivals do not"
             raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
