@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from math import inf
@@ -248,6 +249,15 @@ def test_a_target_that_nothing_keeps_names_the_closest() -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match=r"no setting keeps a=x1e-06 and b=x50; expected a=x1 or more, as"):
         advised(two(), targets=[Target("a", slowdown=1e-6), Target("b", slowdown=50.0)])
+
+
+@pytest.mark.parametrize("targets", [["a=x1.001", "b=x1.001"], ["a=7us", "b=x1.001"]])
+def test_the_targets_that_are_expected_instead_can_be_kept(targets: list[str]) -> None:
+    trace = two(first_blocks=7, second_blocks=4, first_us=10.0 / 3.0)
+    with pytest.raises(InputError) as caught:
+        advised(trace, targets=targets)
+    expected = re.findall(r"[ab]=[x\d.us]+", str(caught.value).partition("expected")[2])
+    assert expected and advised(trace, targets=[*{one[0]: one for one in [*targets, *expected]}.values()]).best
 
 
 def test_requests_are_held_to_the_95th_percentile() -> None:
