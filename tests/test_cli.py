@@ -653,7 +653,7 @@ def test_one_policy_in_full(capsys: Capture) -> None:
     assert capsys.readouterr().out == text
     assert cli.main(["policies", "time-slicing"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "measured, and not predicted: four processes on an H200 took 5.3 ms" in text and "never" not in text
+    assert "measured, and the model failed: four processes on an H200 took 5.3 ms" in text and "never" not in text
     assert cli.main(["policies", "warped-slice"]) == 2
     assert "no such policy" in capsys.readouterr().err
 

@@ -110,7 +110,7 @@ def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step 
     found, session = opened(trace, gpu)
     if shares_nothing(found):
         problem = f"{quote(found.name)} has one stream, so that no kernels overlap"
-        raise InputError(None, "trace", problem, "two streams or more with kernels")
+        raise InputError(None, "trace", problem, "two streams or more with kernels, or a second trace")
     step("replaying the streams as plain CUDA streams")
     result = session.replay(found, AS_RECORDED, keep=())
     kernels = _slowed(result, found, session)

@@ -99,7 +99,9 @@ def _explain_profile(args: argparse.Namespace) -> None:
     session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
     found = overlapped(kernels, trace, session)
     if not found:
-        raise InputError(path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side")
+        raise InputError(
+            path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side, or two traces"
+        )
     with named_steps() as step:
         step("replaying the streams as plain CUDA streams")
         alone = isolated(trace, found)

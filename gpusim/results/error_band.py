@@ -90,7 +90,7 @@ CLASSES = {  # resource that binds a kernel: what was counted of it
 BINDS = 0.5  # share of its time for which a resource is busy that binds a kernel; below it latency does [D]
 UNCOUNTED = "unknown"
 PROGRAMS_HAVE = ("copy",)  # operations without kernels of programs that were measured: copies on the device
-REFUTED = "measured, and not predicted: gpusim policies has what"
+REFUTED = "measured, and the model failed: see gpusim policies NAME"
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
     "evictions": "evicted blocks",
