@@ -254,7 +254,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     best, objective = advice.best, advice.objective
     spans, winners = [best.makespan_us], dict[Assumption, str]()
-    ways = [choice.setting for choice in advice.choices if not choice.refuted]
+    ways = [choice.setting for choice in advice.choices if not choice.refuted and advice.meets(choice)]
     assumed = {
         assumption: _Shared(other, session, _alone_us(other, session), advice.free)
         for assumption, other in session.extremes(advice.trace).items()
