@@ -257,11 +257,11 @@ def experiment_of(result: Result) -> tuple[str, str]:
         return "", f"{at_once} streams at once"
     if at_once < 2:
         if "blocks" in limits:
-            return "", "quotas of one kernel alone"
+            return "", "fewer blocks per SM of one kernel"
         return ("sm_curve" if "SMs" in limits else "modules_serial"), ""
     if not limits & {"SMs", "blocks"}:
         if "queues" in limits:
-            return "", "several queues without quotas"
+            return "", "processes without limits on their SMs"
         return ("streams" if len(result.stream_runs) <= 2 else "modules_streams"), ""
     if not result.placements:
         return "", "where blocks ran was not kept"
