@@ -653,7 +653,7 @@ def test_one_policy_in_full(capsys: Capture) -> None:
     assert capsys.readouterr().out == text
     assert cli.main(["policies", "time-slicing"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "measured, and not predicted: four processes on an H200 took 5.3 ms" in text and "never" not in text
+    assert "measured, and the model failed: four processes on an H200 took 5.3 ms" in text and "never" not in text
     assert cli.main(["policies", "warped-slice"]) == 2
     assert "no such policy" in capsys.readouterr().err
 
@@ -714,7 +714,7 @@ def test_schema(what: str, capsys: Capture) -> None:
         ),
         (
             ["replay", TABLE_1, "--what-if", "sms=4"],
-            "--what-if: sms: is nothing that can be changed; expected one of sm",
+            "--what-if: sms: cannot be changed; expected one of sm",
         ),
         (
             ["replay", TABLE_1, "--what-if", "sm_count=4", "--what-if", "sm_count=x2"],
@@ -743,6 +743,10 @@ def test_schema(what: str, capsys: Capture) -> None:
         (["replay", TABLE_1, "--gpu", "no/such.toml"], "no/such.toml: cannot be read"),
         (["replay", TABLE_1, "--policy", "nonsense"], "policy nonsense: no such policy; expected one of"),
         (["replay", TABLE_1, "--policy", "leftover:fist=5x5"], "policy leftover: has no parameter 'fist'"),
+        (
+            ["replay", TABLE_1, "--policy", "inter-sm:sms=64,68"],
+            "policy inter-sm: has 'sms=64,68'; expected 'sms=64+68'",
+        ),
         (["replay", TABLE_1, "--policy", "no_such_file.py:Mine"], "no_such_file.py: policy: no such file"),
         (["replay", TABLE_1, "--out", "tests"], "tests: exists and is not empty"),
         (["occupancy", "--gpu", "h200"], "gpusim occupancy: the following arguments are required: --threads"),

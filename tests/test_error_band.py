@@ -98,13 +98,13 @@ def said(trace: Trace, policy: str, gpu: GPU | None = None) -> str:
         (4, "even", "green"),
         (2, "quota:blocks=a:1+b:1", "quota"),
         (1, "inter-sm:sms=40", "sm_curve"),
-        (2, "mps", "not validated: several queues without quotas"),
+        (2, "mps", "not validated: processes without limits on their SMs"),
         (2, "mps:percent=70", "not validated: SM sets that overlap"),
         (2, "mig", "not validated: memory slices"),
         (2, "smk", "not validated: shares of throughput"),
-        (2, "time-slicing", "measured, and not predicted: gpusim policies has what"),
+        (2, "time-slicing", "measured, and the model failed: see gpusim policies time-slicing"),
         (1, "time-slicing", "modules_serial"),
-        (1, "quota:blocks=a:1", "not validated: quotas of one kernel alone"),
+        (1, "quota:blocks=a:1", "not validated: fewer blocks per SM of one kernel"),
     ],
 )
 def test_the_experiment_is_what_the_replay_did(

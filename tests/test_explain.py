@@ -157,7 +157,7 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
     assert "\n?: the isolated time is unknown: the kernel never ran by itself" in said
-    assert "\nreplayed as plain streams it takes " in said and "one stream after the other takes" in said
+    assert "\nreplayed as plain streams it takes " in said and "one stream after the other (`serial`) takes" in said
 
 
 def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> None:
@@ -183,9 +183,22 @@ def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> No
     assert unslowed == "" != slowed
 
 
+def test_a_long_kernel_runs_beside_all_that_start_while_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = [kineto_kernel("short", 10 * n, 9, order=n) for n in range(1, 151)]
+    events = [kineto_kernel("long", 0, 1505, stream=9, order=200), *short, kineto_kernel("short", 1600, 8, order=300)]
+    path = write(tmp_path / "p.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
+    assert cli.main(["explain", str(path), "--no-cache"]) == 0
+    said = capsys.readouterr().out
+    assert "151 of 152 kernels ran beside kernels of other streams when recorded" in said
+    assert "150 of them also ran by themselves; overlapping made these 150.0 µs longer together" in said
+
+
 def test_costs_without_counters_are_told_apart() -> None:
     assert in_shares({"unknown": 3.0, "no room": 1.0}, 2) == "SMs and memory (no counters) 75 %, no room 25 %"
     assert in_shares({}, 2) == ""
+    assert in_shares({"no room": 996.0, "dram": 4.0}, 2) == "no room 100 %"
 
 
 def test_a_profile_is_replayed_in_other_arrangements_with_isolated_times(

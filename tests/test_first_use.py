@@ -116,7 +116,7 @@ def test_a_name_that_no_file_can_have_is_one_line(argv: list[str], capsys: pytes
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: gpusim.what_if("h200", {5: 1}), "^5: is nothing that can be changed"),  # type: ignore[dict-item]
+        (lambda: gpusim.what_if("h200", {5: 1}), "^5: cannot be changed"),  # type: ignore[dict-item]
         (lambda: gpusim.sweep(5), "experiment: is 5; expected the path of a file"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), targets=5), "targets: is 5; expected a list"),  # type: ignore[arg-type]
         (lambda: gpusim.advise(programs(1, 1), targets=[5]), "targets: is .5.; expected a list"),  # type: ignore[list-item]

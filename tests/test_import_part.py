@@ -67,7 +67,7 @@ def test_the_notes_say_which_part(tmp_path: Path) -> None:
         (Part(range="foward"), "--range: 'foward' is not in the profile; expected one of forward (2), ProfilerStep#3, "
                                "ProfilerStep#4; did you mean forward?"),
         (Part(range="forward@3"), "'forward@3' is not there; expected forward@1 to forward@2"),
-        (Part(from_us=5000.0), "no GPU activity belongs to what began from 5000 us on; expected a part in which the "
+        (Part(from_us=5000.0), "has no GPU activity in the time from 5000 us on; expected a part in which the "
                                "GPU worked; the profile is 350 us long"),
         (Part(from_us=5.0, to_us=5.0), "--to: is 5 us; expected more than --from, 5 us"),
     ],

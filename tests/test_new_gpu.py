@@ -85,6 +85,7 @@ def test_the_command_writes_a_gpu_that_imports_and_replays(tmp_path: Path, capsy
     assert "28 SMs, compute capability 8.6" in capsys.readouterr().out
     assert cli.main(["import", str(path), "--gpu", str(out), "-o", str(trace)]) == 0
     assert json.loads(trace.read_text())["device"] == "mine"
+    assert f"Give --recorded-on {out} to every command that reads this trace." in capsys.readouterr().out
     assert cli.main(["replay", str(trace), "--recorded-on", str(out), "--policy", "serial", "--no-cache"]) == 0
 
 

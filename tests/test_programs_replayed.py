@@ -277,10 +277,13 @@ def test_priorities_and_arrivals_of_programs(tmp_path: Path, capsys: pytest.Capt
         (["--arrivals", "c=every:5"], "--arrivals: names program 'c'; expected one of a, b"),
         (["--priority", "a"], "argument --priority: is 'a'; expected PROGRAM=a whole number from 0 to 1000"),
         (["--priority", "a=-1"], "argument --priority: is 'a=-1'; expected PROGRAM=a whole number from 0 to 1000"),
-        (["--arrivals", "a=often"], "argument --arrivals: is 'a=often'; expected PROGRAM=every:TIME or poisson:PER_S"),
+        (
+            ["--arrivals", "a=often"],
+            "argument --arrivals: is 'a=often'; expected PROGRAM=every:TIME (in us, or such as",
+        ),
         (
             ["--arrivals", "a=every:0"],
-            "argument --arrivals: is 'a=every:0'; expected PROGRAM=every:TIME or poisson:PER_S",
+            "argument --arrivals: is 'a=every:0'; expected PROGRAM=every:TIME (in us, or such as 5ms), poisson:PER_S",
         ),
         (
             ["--arrivals", "a=poisson:1e12"],

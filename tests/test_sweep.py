@@ -201,7 +201,7 @@ def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
         ),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nl2_bytes = 1',
-            "parameters[0].l2_bytes: is nothing that can be changed; expected one of sm_count, ",
+            "parameters[0].l2_bytes: cannot be changed; expected one of sm_count, ",
         ),
         (
             'traces = ["{t}"]\npolicies = ["serial"]\n[parameters]\nsm_count = "half"',

@@ -44,6 +44,13 @@ def test_a_difference_within_both_errors_is_a_tie() -> None:
         assert verdict(found).endswith("a tie." if tie else "the lead over `even` is more than the model's error.")
 
 
+def test_no_difference_is_printed_as_nothing() -> None:
+    unknown = HowWrong(None, "not validated")
+    for us, said in ((200.09, "tie"), (200.11, "+0.1 %")):  # 0.045 and 0.055 %
+        found = compared({"leftover": unknown, "even": unknown}, {"leftover": 200.0, "even": us})
+        assert behind(found["even"], found["leftover"]) == said
+
+
 def test_what_is_not_validated_is_said() -> None:
     one = compared({"leftover": known(1.0), "even": UNKNOWN})
     assert verdict(one).endswith("more than the model's error (`even` is not validated).")

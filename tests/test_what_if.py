@@ -86,7 +86,7 @@ def test_more_shared_memory_holds_more_blocks() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"l2_bytes": 1}, "l2_bytes: is nothing that can be changed; expected one of sm_count, "),
+        ({"l2_bytes": 1}, "l2_bytes: cannot be changed; expected one of sm_count, "),
         ({"sm_count": 33}, "sm_count: 33 SMs do not make whole TPCs; expected a multiple of sms_per_tpc, 2, or "),
         ({"sm_count": 0}, "sm_count: is 0; expected "),
         ({"sm_count": 10**400}, "sm_count: is 1000000000"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from gpusim.choose.advise import GROWS, SEEDS, TIE, Advice, Choice
-from gpusim.choose.explain import in_shares
+from gpusim.choose.explain import LEAST_PERCENT, in_shares
 from gpusim.choose.settings import Mechanism
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
@@ -75,9 +75,15 @@ def print_advice(advice: Advice) -> None:
     if advice.unequal:
         print_line(f"Note: {advice.unequal}: slowdowns are of one pass; --objective stp lets programs restart.")
     print()
-    by = advice.objective + f" of {' and '.join(advice.free)}" * (advice.objective == "throughput")
-    slowed = (f"{name} slowed" for name in programs)
-    columns = [Column("share by"), Column("setting"), *numbers("makespan µs", "STP", *slowed, "model error")]
+    served = bool(best.percentiles_us)  # programs with arrivals do not restart, and have no STP
+    by = {
+        "makespan": "makespan",
+        "stp": "STP",
+        "antt": "ANTT" + ", the mean of the slowdowns" * served,
+        "throughput": f"throughput of {' and '.join(advice.free)}",
+    }[advice.objective]
+    values = ["makespan µs", *["STP"] * (not served), *(f"{name} slowed" for name in programs), "model error"]
+    columns = [Column("share by"), Column("setting"), *numbers(*values)]
     columns += [Column("targets")] * bool(advice.targets) + [Column("notes")]
     print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {by}")
     print_left_out(len(advice.choices) - len(_shown(advice)))
@@ -100,7 +106,7 @@ def _legend(shown: Sequence[Choice]) -> list[str]:
 def _sentence(best: Choice) -> str:
     together = "both" if len(best.slowdown) == 2 else "all"
     return {
-        "in turn": "do not share it, run one after the other",
+        "in turn": "do not share it",
         "streams": f"run {together} in streams of equal priority",
         "priority": f"run {together} in streams, {best.setting.setting}",
         "SM split": f"give each SMs of its own, {best.setting.setting}",
@@ -116,8 +122,9 @@ def _reasons(advice: Advice) -> list[str]:
     for name, times in best.bound_us.items():
         total = sum(times.values())
         if total > 0.0:
-            shown = [bound for bound in times if bound != UNKNOWN][:SHOWN_BOUNDS]
-            parts = ", ".join(f"{BOUND_TITLES[bound]} {100 * times[bound] / total:.0f} %" for bound in shown)
+            percent = {bound: 100.0 * us / total for bound, us in times.items() if bound != UNKNOWN}
+            shown = [bound for bound, share in percent.items() if share >= LEAST_PERCENT][:SHOWN_BOUNDS]
+            parts = ", ".join(f"{BOUND_TITLES[bound]} {percent[bound]:.0f} %" for bound in shown)
             uncounted = times.get(UNKNOWN, 0.0) / total
             if parts:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
@@ -168,7 +175,7 @@ def _served(advice: Advice) -> list[str]:
         if target.latency_us is not None and (half := best.interval_us.get(target.program, 0.0)):
             near = abs(best.latency_us[target.program] - target.latency_us) < half
             doubt = ", within the confidence interval: replay more requests" if near else ""
-        lines.append(f"target {target}: {'held' if over <= 1.0 else 'missed'}, {100 * over:.0f} % of it{doubt}")
+        lines.append(f"target {target}: {'held' if over <= 1.0 else 'missed'}, at {100 * over:.0f} % of it{doubt}")
     return lines
 
 
@@ -182,7 +189,7 @@ def _cells(advice: Advice, one: Choice) -> list[str]:
     said = ["recommended"] if one is advice.best else ["tie"] if advice.ties(one) else []
     said += ["pareto"] * (one in advice.pareto)
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
-    cells += ["-" if one.stp is None else f"{one.stp:.2f}"]
+    cells += ["-" if one.stp is None else f"{one.stp:.2f}"] * (not one.percentiles_us)
     cells += [f"x{value:.2f}" for value in one.slowdown.values()] + [_error(one)]
     cells += ["held" if advice.meets(one) else "missed"] * bool(advice.targets)
     return [*cells, ", ".join(said)]

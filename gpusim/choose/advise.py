@@ -230,9 +230,9 @@ def advise(
     alone = _alone_us(trace, session)
     if _with_arrivals(trace):
         for problem in _not_served(trace, alone):
-            raise InputError(None, "--arrivals", problem, "fewer requests")
+            raise InputError(None, "--arrivals", problem, "an interval above the isolated time, or a lower rate")
         if objective in ("stp", "throughput"):
-            problem = f"{objective} is of programs that restart, which those with arrivals do not"
+            problem = f"{objective} is for programs that restart; programs with arrivals do not"
             raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
         chosen = objective or "antt"
     compared = settings(session.gpu, names) if ways is None else ways
@@ -254,7 +254,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     best, objective = advice.best, advice.objective
     spans, winners = [best.makespan_us], dict[Assumption, str]()
-    ways = [choice.setting for choice in advice.choices if not choice.refuted]
+    ways = [choice.setting for choice in advice.choices if not choice.refuted and advice.meets(choice)]
     assumed = {
         assumption: _Shared(other, session, _alone_us(other, session), advice.free)
         for assumption, other in session.extremes(advice.trace).items()
@@ -512,11 +512,12 @@ def _advice(
     keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
     if not keeping:
         closest = min((one for one in ordered if not one.refuted), key=misses)
-        worst = max(targets, key=closest.over)
-        reached = f"{closest.latency_us[worst.program]:g}us"
-        if worst.slowdown is not None:
-            reached = f"x{closest.slowdown[worst.program]:.3g}"
-        expected = f"{worst.program}={reached} or more, as {closest.setting} gives"
+        reached = " and ".join(
+            f"{one.program}={one.reached(closest.slowdown, closest.latency_us)}"
+            for one in targets
+            if closest.over(one) > 1.0
+        )
+        expected = f"{reached} or more, as {closest.setting} gives"
         raise InputError(None, "--slo", f"no setting keeps {' and '.join(map(str, targets))}", expected)
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]

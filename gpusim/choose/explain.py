@@ -7,7 +7,7 @@ memory added, by the resource that bound it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum
@@ -37,9 +37,9 @@ GROUP_COLUMNS = ("name", "launches", "isolated_us", "took_us", "slowdown", "by_u
 AS_RECORDED = "leftover"  # plain CUDA streams
 NO_ROOM = "no room"  # waited, or other kernels held the SMs
 LOST_CODE = "lost code"  # waited for instructions and constants that other kernels had replaced in the caches
-NEARBY = 64  # kernels before and after one that may run beside it: as many as streams that launch at once
 TITLES = BOUND_TITLES | {UNKNOWN: "SMs and memory (no counters)"}  # of causes, as people read them
 LEAST_SLOWED = 1.02  # what counts as slowed [D]
+LEAST_PERCENT = 0.5  # of a cost, from which on a cause is named: less is printed as 0 %
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step 
     found, session = opened(trace, gpu)
     if shares_nothing(found):
         problem = f"{quote(found.name)} has one stream, so that no kernels overlap"
-        raise InputError(None, "trace", problem, "two streams or more with kernels")
+        raise InputError(None, "trace", problem, "two streams or more with kernels, or a second trace")
     step("replaying the streams as plain CUDA streams")
     result = session.replay(found, AS_RECORDED, keep=())
     kernels = _slowed(result, found, session)
@@ -154,7 +154,7 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
     """Each kernel of a replay as plain CUDA streams, or under a setting, beside the others, by its start."""
     runs = sorted(result.kernel_runs, key=lambda run: (run.start_us, run.ready_us))
     spans_us = [(run.start_us, run.end_us) for run in runs]
-    beside = [dict(overlaps(spans_us, at)) for at in range(len(runs))]
+    beside = overlaps(spans_us)
     found = []
     keeps_code = way is not None and way.mechanism == "MIG"  # each instance has a part of L2 to itself
     apart = way is not None and spec_of(way.policy).make().shows_sms()
@@ -166,16 +166,17 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
     return tuple(found)
 
 
-def overlaps(spans_us: Sequence[tuple[float, float]], at: int) -> Iterator[tuple[int, float]]:
-    """Yield the index of each kernel that ran while that ``at`` an index did, and for how long both ran.
-
-    Spans are sorted by start. `NEARBY` kernels before and after the one are looked at.
-    """
-    start_us, end_us = spans_us[at]
-    for i in range(max(0, at - NEARBY), min(len(spans_us), at + 1 + NEARBY)):
-        common_us = min(end_us, spans_us[i][1]) - max(start_us, spans_us[i][0])
-        if i != at and common_us > 0.0:
-            yield i, common_us
+def overlaps(spans_us: Sequence[tuple[float, float]]) -> list[dict[int, float]]:
+    """For each kernel, the index of each other that ran while it did, and for how long both ran; sorted by start."""
+    found: list[dict[int, float]] = [{} for _ in spans_us]
+    for at, (_, end_us) in enumerate(spans_us):
+        for other in range(at + 1, len(spans_us)):
+            start_us, other_end_us = spans_us[other]
+            if start_us >= end_us:
+                break
+            if (common_us := min(end_us, other_end_us) - start_us) > 0.0:
+                found[at][other] = found[other][at] = common_us
+    return found
 
 
 def _waited_for_code_us(
@@ -263,10 +264,11 @@ def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def in_shares(by_us: Mapping[str, float], most: int) -> str:
-    """The largest causes of a cost, each with its share; empty: nothing."""
+    """The largest causes of a cost, each with its share, without those under half a percent; empty: nothing."""
     total = fsum(by_us.values())
-    shown = list(by_us.items())[:most] if total > 0.0 else []
-    return ", ".join(f"{TITLES.get(name, name)} {100 * us / total:.0f} %" for name, us in shown)
+    percent = {name: 100.0 * us / total for name, us in by_us.items()} if total > 0.0 else {}
+    shown = [(name, share) for name, share in percent.items() if share >= LEAST_PERCENT][:most]
+    return ", ".join(f"{TITLES.get(name, name)} {share:.0f} %" for name, share in shown)
 
 
 def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> list[dict[str, Any]]:

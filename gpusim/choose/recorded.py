@@ -8,7 +8,7 @@ contend for [D].
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -64,7 +64,7 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     models = _models(trace, session)
     waiting = {_kind(launch) for launch in trace.launches() if launch.communicates}
     spans_us = [(one.start_us, one.start_us + one.took_us) for one in ordered]
-    beside = [_beside(ordered, spans_us, at) for at in range(len(ordered))]
+    beside = [_beside(ordered, at, others) for at, others in enumerate(overlaps(spans_us))]
     alone = grouped((one for one, others in zip(ordered, beside, strict=True) if not others), lambda one: one.kind)
     found = []
     for one, others in ((one, others) for one, others in zip(ordered, beside, strict=True) if others):
@@ -107,12 +107,12 @@ def _kind(launch: KernelLaunch) -> Kind:
     return launch.name, launch.grid, launch.block
 
 
-def _beside(ordered: Sequence[Recorded], spans_us: Sequence[tuple[float, float]], at: int) -> dict[Kind, float]:
+def _beside(ordered: Sequence[Recorded], at: int, common_us: Mapping[int, float]) -> dict[Kind, float]:
     """Return how long kernels of other streams ran beside one, by kind."""
     own = ordered[at]
     noticed_us = min(CLOCK_US, 0.1 * own.took_us)
-    others = ((ordered[other], common_us) for other, common_us in overlaps(spans_us, at) if common_us > noticed_us)
-    return summed((other.kind, common_us) for other, common_us in others if other.stream != own.stream)
+    others = ((ordered[other], us) for other, us in common_us.items() if us > noticed_us)
+    return summed((other.kind, us) for other, us in others if other.stream != own.stream)
 
 
 def as_json(found: Iterable[Overlapped]) -> list[dict[str, Any]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, isfinite
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.numbers import MICROSECONDS
-from gpusim.results.verdict import TARGET_PERCENTILE
 
-TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
+TARGETS = "PROGRAM=x1.2 or PROGRAM=5ms: a slowdown, or a time with its unit"
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,20 @@ class Target:
     def over(self, slowdown: Mapping[str, float], latency_us: Mapping[str, float]) -> float:
         """By which factor programs with these values miss it; 1 or less: it is kept."""
         if self.slowdown is not None:
-            return slowdown[self.program] / self.slowdown
+            return round(slowdown[self.program] / self.slowdown, 9)  # x1.9 holds for 1.9000000000000001
         assert self.latency_us is not None
-        return latency_us[self.program] / self.latency_us
+        return round(latency_us[self.program] / self.latency_us, 9)
+
+    def reached(self, slowdown: Mapping[str, float], latency_us: Mapping[str, float]) -> str:
+        """The smallest value that programs with these values keep, as `target_of` reads it, rounded up."""
+        if self.slowdown is not None:
+            return f"x{_up(slowdown[self.program]):.12g}"
+        return f"{_up(latency_us[self.program]):.12g}us"
+
+
+def _up(value: float) -> float:
+    """Round up to hundredths; a program that never ends has no such value."""
+    return ceil(round(100.0 * value, 6)) / 100.0 if isfinite(value) else value
 
 
 def target_of(text: str) -> Target:

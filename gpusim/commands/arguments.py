@@ -224,7 +224,7 @@ class Arriving:
     requests: gpusim.PoissonArrivals | gpusim.TimesArrivals
 
 
-ARRIVALS = "every:TIME or poisson:PER_S, or a FILE.csv of times"
+ARRIVALS = "every:TIME (in us, or such as 5ms), poisson:PER_S, or a FILE.csv of times"
 _TIME_COLUMNS = {"time_us": 1.0, "us": 1.0, "time_ms": 1e3, "ms": 1e3, "time_s": 1e6, "s": 1e6}
 
 

@@ -99,7 +99,9 @@ def _explain_profile(args: argparse.Namespace) -> None:
     session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
     found = overlapped(kernels, trace, session)
     if not found:
-        raise InputError(path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side")
+        raise InputError(
+            path, "", "holds no kernels that overlapped", "a profile in which streams ran side by side, or two traces"
+        )
     with named_steps() as step:
         step("replaying the streams as plain CUDA streams")
         alone = isolated(trace, found)
@@ -185,12 +187,13 @@ def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
 
     policy, us = next(iter(arrangements.items()))
     beyond = f" by more than {100 * TIE:.0f} %, which the model cannot tell apart" if us < makespan_us else ""
-    lines = [f"no other arrangement is faster{beyond}; the next, {policy}, takes {number(us)} µs"]
+    *names, last = (f"`{name}`" for name in arrangements)
+    lines = [f"none of {', '.join(names)} and {last} is faster{beyond}; the best of them takes {number(us)} µs"]
     if us < makespan_us * (1.0 - TIE):
-        lines = [f"{policy} would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
+        lines = [f"`{policy}` would take {number(us)} µs: {makespan_us / us:.2f}x as fast"]
     serial = arrangements.get("serial")
     if serial is not None and policy != "serial":
-        lines.append(f"one stream after the other takes {number(serial)} µs")
+        lines.append(f"one stream after the other (`serial`) takes {number(serial)} µs")
     return lines
 
 

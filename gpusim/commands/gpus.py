@@ -14,7 +14,9 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.files import path_of, require_output, write_text
 from gpusim.common.tables import Column, counted, number, print_json, print_line, print_rows, print_table
 
-TITLE = "The GPUs that ship: peak FP32 TFLOP/s at the boost clock, peak bandwidth and GiB of memory"
+TITLE = (
+    "The GPUs that ship: compute capability (cc), peak FP32 TFLOP/s at the boost clock, peak bandwidth, memory in GiB"
+)
 PARTS = ("limits", "model", "host")
 
 

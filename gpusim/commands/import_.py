@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Import the profile, write the trace, and print the decisions."""
+    from gpusim.hardware.gpu import gpu_names
     from gpusim.io.part import Part
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
@@ -77,8 +78,11 @@ def run(args: argparse.Namespace) -> None:
     streams = counted(len(trace.streams), "stream")
     held = f"{counted(kernels, 'kernel')}, {counted(operations, 'operation')}, {streams}"
     device = trace.device if trace.stands_for is None else f"{trace.stands_for}, taken as {trace.device}"
-    remarks = (f"  {remark}" for remark in imported.remarks)
-    print_written(args.out, f"{args.out}: {held}, recorded on {device}", *remarks)
+    remarks = list(imported.remarks)
+    if trace.device not in gpu_names():
+        remarks.append(f"Give --recorded-on {args.gpu} to every command that reads this trace.")
+    lines = (f"  {remark}" for remark in remarks)
+    print_written(args.out, f"{args.out}: {held}, recorded on {device}", *lines)
 
 
 def _time(text: str) -> float:

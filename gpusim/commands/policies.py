@@ -139,7 +139,7 @@ def _print_whole(content: dict[str, Any]) -> None:
         default = f", default {one['default']}" if one["default"] else ""
         about = f": {one['description']}" if one["description"] else ""
         print(_indented(f"{one['name']} ({one['kind']}{default}){about}", 8))
-    measured = [f"measured, and not predicted: {content['refuted']}"] if content["refuted"] else []
+    measured = [f"measured, and the model failed: {content['refuted']}"] if content["refuted"] else []
     for line in measured or _validation(content["validated_as"]):
         print(_indented(line, 4))
     print(_indented(f"example: {content['example']}", 4))

@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeline",
         type=Path,
         metavar="FILE",
-        help="write a timeline of streams and SMs for a viewer such as ui.perfetto.dev: .pftrace for Perfetto's own "
-        "format, .json for Chrome's",
+        help="write a timeline of streams and SMs under every policy, for a viewer such as ui.perfetto.dev: .pftrace "
+        "for Perfetto's own format, .json for Chrome's",
     )
     parser.add_argument(
         "--details",

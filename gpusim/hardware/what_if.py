@@ -75,7 +75,7 @@ def what_if(gpu: GPU | str | PathLike[str], changes: Mapping[str, float | str]) 
 def amount(gpu: GPU, quantity: str, value: float | str) -> float:
     """Return the value that a change of one of `QUANTITIES` gives, whether or not it is valid."""
     if quantity not in QUANTITIES:
-        raise InputError(None, quantity, "is nothing that can be changed", expected_one_of(QUANTITIES, quantity))
+        raise InputError(None, quantity, "cannot be changed", expected_one_of(QUANTITIES, quantity))
     if isinstance(value, str):
         value = _read(gpu, quantity, value)
     if isinstance(value, bool) or not isinstance(value, Real) or not -1e300 < value < 1e300:

@@ -215,7 +215,7 @@ def _remarks(
     told = (
         (
             sum(run.mix is None for run in runs),
-            f"of {len(kernels)} kernels have no counters: their demand is estimated",
+            f"of {len(kernels):,} kernels have no counters: their demand is estimated",
         ),
         (
             sum(copy.direction in ("h2d", "d2h") and copy.memory is None for copy in copies),
@@ -229,7 +229,7 @@ def _remarks(
         (rounded, f"kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us"),
         (contradicted, "waits between streams contradict the recorded times and are left out"),
     )
-    remarks = [f"{count} {what}." for count, what in told if count]
+    remarks = [f"{count:,} {what}." for count, what in told if count]
     if known_order is not None:
         remarks.insert(1 if told[0][0] else 0, _ORDER_REMARKS[known_order])
     return [*remarks, "Host time and gaps between kernels are left out."]

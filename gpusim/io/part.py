@@ -66,12 +66,12 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
         if end <= begin:
             raise InputError(path, "--to", f"is {end:g} us", f"more than --from, {begin:g} us")
         chosen = [one for one in chosen if begin <= one.start_us - first_us < end]
-        until = "on" if end == inf else f"to {end:.12g} us"
-        said.append(f"what began from {begin:.12g} us {until}")
+        until = " us on" if end == inf else f" to {end:.12g} us"
+        said.append(f"the time from {begin:.12g}{until}")
     if not chosen:
         whole_us = max((one.end_us for one in timeline.activities), default=0.0) - first_us
         expected = f"a part in which the GPU worked; the profile is {whole_us:.0f} us long"
-        raise InputError(path, "", f"no GPU activity belongs to {' and '.join(said)}", expected)
+        raise InputError(path, "", f"has no GPU activity in {' and '.join(said)}", expected)
     left = len(timeline.activities) - len(chosen)
     remark = f"Only {' and '.join(said)}: {left} of {len(timeline.activities)} GPU activities are left out."
     return replace(timeline, activities=chosen, remarks=[*timeline.remarks, remark])

@@ -57,6 +57,8 @@ def chunks(path: Path) -> Iterator[bytes]:
                 raise InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB") from None
             problem = f"unpacks to more than {MOST_EXPANSION} times its size"
             raise InputError(path, "", problem, A_PROFILE) from None
+        except EOFError:
+            raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
 
 
 def head(path: Path) -> bytes:

@@ -76,7 +76,7 @@ class Parts(Divides):
         unused = self._sm_count - len(frozenset().union(*self._parts))
         found = []
         if asked:
-            found.append(f"{asked} is made {'+'.join(str(len(part)) for part in self._parts)} SMs")
+            found.append(f"{asked} gives {'+'.join(str(len(part)) for part in self._parts)} SMs")
         if parts < streams:
             found.append(f"{counted(parts, 'part')} for {streams} streams: the others wait until one has ended")
         free = counted(len(self._outside), "kernel")

@@ -314,10 +314,13 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
     hints = typing.get_type_hints(policy)
     known = {f.name: hints[f.name] for f in dataclasses.fields(policy) if f.init}
     values: dict[str, object] = {}
+    before = ""
     for part in text.split(","):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if key not in known:
+            if before and part[:1].isdigit():
+                raise wrong(name, f"has {quote(f'{before},{part}')}", f"{quote(f'{before}+{part}')}: + joins values")
             raise wrong(name, f"has no parameter {quote(key)}", expected_one_of(known, key))
         if key in values:
             raise wrong(name, f"gives {key} twice", "each parameter once")
@@ -328,6 +331,7 @@ def _arguments(policy: type[Policy], name: str, text: str) -> dict[str, object]:
             values[key] = read(value.strip())
         except (ValueError, KeyError):
             raise wrong(name, f"{key}={value.strip()} is no {kind}", f"a value of type {kind}") from None
+        before = part
     return values
 
 

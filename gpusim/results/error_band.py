@@ -90,7 +90,7 @@ CLASSES = {  # resource that binds a kernel: what was counted of it
 BINDS = 0.5  # share of its time for which a resource is busy that binds a kernel; below it latency does [D]
 UNCOUNTED = "unknown"
 PROGRAMS_HAVE = ("copy",)  # operations without kernels of programs that were measured: copies on the device
-REFUTED = "measured, and not predicted: gpusim policies has what"
+REFUTED = "measured, and the model failed: see gpusim policies"
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
     "evictions": "evicted blocks",
@@ -206,7 +206,7 @@ def _validated() -> dict[str, dict[str, dict[str, Any]]]:
 def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None = None) -> HowWrong:
     """The error that was measured of replays like this one; else, in a few words, why there is none."""
     if "refuted" in result.limits:
-        return HowWrong(None, REFUTED)
+        return HowWrong(None, f"{REFUTED} {result.policy.partition(':')[0]}")
     source, never = _source(trace, gpu, recorded_on)
     if source is None:
         return _never(never)
@@ -257,11 +257,11 @@ def experiment_of(result: Result) -> tuple[str, str]:
         return "", f"{at_once} streams at once"
     if at_once < 2:
         if "blocks" in limits:
-            return "", "quotas of one kernel alone"
+            return "", "fewer blocks per SM of one kernel"
         return ("sm_curve" if "SMs" in limits else "modules_serial"), ""
     if not limits & {"SMs", "blocks"}:
         if "queues" in limits:
-            return "", "several queues without quotas"
+            return "", "processes without limits on their SMs"
         return ("streams" if len(result.stream_runs) <= 2 else "modules_streams"), ""
     if not result.placements:
         return "", "where blocks ran was not kept"
