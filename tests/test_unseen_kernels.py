@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.rows import from_csv, lines, to_csv
+from experiments.unseen import ALONE, ISOLATED, TOGETHER, Score
 from experiments.unseen_kernels import run as study
 from gpusim import load_gpu
 from gpusim.io.ncu import ELAPSED, HEAVY_PERCENT, PIPES_PERCENT
@@ -21,8 +22,8 @@ STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_kernels
 LSTM, NORM = "lstm/16x64x512/fp16", "layer_norm/6007x3001/fp32"
 
 
-def _named(recording: str, experiment: str, name: str, table: str = study.RESULT) -> study.Score:
-    rows = from_csv(study.Score, STUDY / table)
+def _named(recording: str, experiment: str, name: str, table: str = study.RESULT) -> Score:
+    rows = from_csv(Score, STUDY / table)
     (row,) = (one for one in rows if (one.recording, one.experiment, one.name) == (recording, experiment, name))
     return row
 
@@ -39,7 +40,7 @@ def test_todays_scores_are_what_the_model_gives_now() -> None:
 
 def test_the_first_scores_are_of_all_that_was_measured() -> None:
     """Of every call, pair and sequence that ops.py names, and of no scaling points."""
-    rows = from_csv(study.Score, STUDY / study.FIRST)
+    rows = from_csv(Score, STUDY / study.FIRST)
     points = {row.experiment: row.points for row in rows if row.group == "all"}
     assert points == {
         "isolated": 46,
@@ -79,11 +80,14 @@ def test_kernels_on_streams_of_a_library_have_a_reason() -> None:
 
 def test_times_on_all_sms_stand_apart() -> None:
     rows = [Scored("sm_curve", f"call|{sms}", 1.0, 1.0, 1.0) for sms in (13, 132)]
-    assert [study._apart(row, 132).experiment for row in rows] == ["sm_curve", study.ISOLATED]
+    gpu = load_gpu("h100-sxm")
+    found = study._apart(Scoring(rows, {}, gpu, gpu, {("sm_curve", row.key): ("call",) for row in rows}))
+    assert [row.experiment for row in found.rows] == ["sm_curve", ISOLATED]
+    assert found.named == {("sm_curve", "call|13"): ("call",), (ISOLATED, "call|132"): ("call",)}
 
 
 def test_half_of_all_errors() -> None:
-    scores = [study.Score("", "", "", "", 1, mape, 0.0, 0.0, 0.0, 0.0, "") for mape in (1.0, 6.0, 1.0, 4.0)]
+    scores = [Score("", "", "", "", 1, mape, 0.0, 0.0, 0.0, 0.0, "") for mape in (1.0, 6.0, 1.0, 4.0)]
     assert study._half(scores) == 1
     assert study._half(scores[:1] + scores[2:]) == 1
     assert study._half(scores[:1] * 5) == 3
@@ -98,8 +102,8 @@ def test_a_split_by_measured_curves_keeps_the_predicted_interference() -> None:
     rows.append(Scored("green", "a|2|b|1|48|84", 5.0, 10.0, 1.0))
     gpu = load_gpu("h200")
     found = study._split_by_curves(Scoring(rows, {}, gpu, gpu))
-    assert [row.predicted_ms for row in found[study.ALONE]] == pytest.approx([8.0])
-    assert [row.predicted_ms for row in found[study.TOGETHER]] == pytest.approx([10.0])
+    assert [row.predicted_ms for row in found[ALONE]] == pytest.approx([8.0])
+    assert [row.predicted_ms for row in found[TOGETHER]] == pytest.approx([10.0])
 
 
 def test_calls_beside_traffic_count_where_the_traffic_lasts() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, nan, prod
+from math import fsum, prod
 from pathlib import Path
 from statistics import fmean
 
@@ -20,11 +20,25 @@ import gpusim
 from experiments.markdown import table
 from experiments.rows import from_csv, lines
 from experiments.study import Run, Study
-from gpusim.common.tables import grouped
+from experiments.unseen import (
+    ALONE,
+    FIGURES,
+    ISOLATED,
+    TOGETHER,
+    Score,
+    by_name,
+    error_cell,
+    figures,
+    from_curves,
+    scores,
+    scores_by_bound,
+    scores_by_name,
+    worst,
+)
 from gpusim.lab.dataset import Recordings
 from gpusim.lab.names import title
-from gpusim.lab.scores import Scored, summaries
-from gpusim.lab.scoring import Reasons, Scoring, scoring
+from gpusim.lab.scores import Scored
+from gpusim.lab.scoring import Scoring, scoring
 from gpusim.lab.validate import Case, Predictor, conditions, score
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 
@@ -42,46 +56,12 @@ CASES = {
     COUNTED: Case(str(RECORDED), GPU),
     SCALED_TOO: Case(str(RECORDED), GPU, scaling=SCALING),
 }
-ALONE, TOGETHER = "measured curves", "measured curves and predicted interference"
-ISOLATED = "isolated"  # the rows of SM curves on all SMs
 SHOWN = (ISOLATED, "sm_curve", "streams", "streams_b_first", "green", "modules_serial", "modules_streams")
 PAIRED = ("streams", "streams_b_first", "green")
 OUTCOMES = {"sm_curve": "sm_curve.csv", "pairs": "pairs.csv", "modules": "modules.csv"}
 CONV, WGRAD = "conv3d/2x32x16x64/k3/fp16", "wgrad/32x64x56/k3/bf16"  # kernels in clusters
 WORST_OPS, WORST_PAIRS = 12, 4
 FEW_SMS, SOME_SMS, HALF = 8, 32, 64
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Errors of some predictions.
-
-    Attributes:
-        recording: what they were made from.
-        experiment: as of `gpusim.lab.scores`, and the rows on all SMs apart.
-        group: all; those of calls whose longest kernel one resource binds; those of one call, pair or sequence; SM
-            splits predicted from measured curves.
-        name: of that resource, call, pair or sequence, or what else is predicted.
-        points: predictions.
-        mape_percent: mean absolute error.
-        bias_percent: mean error; positive: predicted too long.
-        p95_percent: 95th percentile of the absolute errors.
-        nothing_percent: mean absolute error of the baseline.
-        regret_percent: of the SM splits that are predicted best; NaN elsewhere.
-        why: of a call or pair, its longest kernels and what binds them.
-    """
-
-    recording: str
-    experiment: str
-    group: str
-    name: str
-    points: int
-    mape_percent: float
-    bias_percent: float
-    p95_percent: float
-    nothing_percent: float
-    regret_percent: float
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,64 +109,48 @@ class Slowdown:
 # ---- scores ----------------------------------------------------------------------------------------------------------
 
 
-def scores(recording: str, jobs: int = 1) -> Iterator[Score]:
+def scores_of(recording: str, jobs: int = 1) -> Iterator[Score]:
     """Scores of all groups, from one kind of recording."""
     case = CASES[recording]
-    found = scoring(case, jobs)
-    known, most = Reasons(found), found.gpu.sm_count
-    rows = [_apart(row, most) for row in found.rows if row.experiment != "solo"]
-    yield from _scores(recording, "all", "", rows, found)
+    found = _apart(scoring(case, jobs))
+    yield from scores(recording, "all", "", found.rows, found)
     if case.scaling:
         return
     for name, mine in _split_by_curves(found).items():
-        yield from _scores(recording, "split", name, mine, found)
-    bounds = {name: known.bound_by(name) for name in sorted({one for names in found.named.values() for one in names})}
-    for bound in sorted(set(bounds.values())):
-        mine = [row for row in rows if any(bounds[name] == bound for name in _ran(found, row))]
-        yield from _scores(recording, "bound", bound, mine, found)
-    for name, mine in grouped(rows, lambda row: _what(found, row)).items():
-        yield from _scores(recording, "one", name, mine, found, known.of(_ran(found, mine[0])))
+        yield from scores(recording, "split", name, mine, found)
+    yield from scores_by_bound(recording, found)
+    yield from scores_by_name(recording, found)
 
 
-def _apart(row: Scored, sms: int) -> Scored:
-    on_all = row.experiment == "sm_curve" and row.key.endswith(f"|{sms}")
-    return replace(row, experiment=ISOLATED) if on_all else row
+def _apart(found: Scoring) -> Scoring:
+    """With the rows of SM curves on all SMs as an experiment of their own."""
 
+    def apart(experiment: str, key: str) -> str:
+        on_all = experiment == "sm_curve" and key.endswith(f"|{found.gpu.sm_count}")
+        return ISOLATED if on_all else experiment
 
-def _ran(found: Scoring, row: Scored) -> tuple[str, ...]:
-    """The calls that ran."""
-    return found.named["sm_curve" if row.experiment == ISOLATED else row.experiment, row.key]
-
-
-def _what(found: Scoring, row: Scored) -> str:
-    return row.key.split("|")[0] if row.experiment.startswith("modules") else " + ".join(_ran(found, row))
-
-
-def _scores(
-    recording: str, group: str, name: str, rows: Sequence[Scored], found: Scoring, why: str = ""
-) -> Iterator[Score]:
-    for one in summaries(rows, found.measured):
-        figures = one.mape_percent, one.bias_percent, one.p95_percent, one.nothing_percent
-        regret = nan if one.regret_percent is None else one.regret_percent
-        yield Score(recording, one.experiment, group, name, one.points, *figures, regret, why)
+    rows = [replace(row, experiment=apart(row.experiment, row.key)) for row in found.rows if row.experiment != "solo"]
+    named = {(apart(*name), name[1]): ran for name, ran in found.named.items()}
+    return replace(found, rows=rows, named=named)
 
 
 def _split_by_curves(found: Scoring) -> dict[str, list[Scored]]:
     """SM splits predicted from the measured curve of each call: without interference, and with the predicted one."""
     measured, predicted = defaultdict[str, dict[int, float]](dict), defaultdict[str, dict[int, float]](dict)
-    splits = [row for row in found.rows if row.experiment == "green"]
     for row in found.rows:
-        if row.experiment == "sm_curve":
+        if row.experiment in (ISOLATED, "sm_curve"):
             op, sms = row.key.split("|")
             measured[op][int(sms)], predicted[op][int(sms)] = row.measured_ms, row.predicted_ms
-    alone, together = [], []
-    for row in splits:
+    splits: dict[str, list[Scored]] = {ALONE: [], TOGETHER: []}
+    for row in found.rows:
+        if row.experiment != "green":
+            continue
         a, a_calls, b, b_calls, a_sms, b_sms = row.key.split("|")
         sides = (a, int(a_calls), int(a_sms)), (b, int(b_calls), int(b_sms))
-        ms, as_predicted = (max(n * _on(curves[op], sms) for op, n, sms in sides) for curves in (measured, predicted))
-        alone.append(replace(row, predicted_ms=ms))
-        together.append(replace(row, predicted_ms=ms * row.predicted_ms / as_predicted))
-    return {ALONE: alone, TOGETHER: together}
+        alone = ([n * _on(curves[op], sms) for op, n, sms in sides] for curves in (measured, predicted))
+        for name, one in from_curves(row, *alone).items():
+            splits[name].append(one)
+    return splits
 
 
 def _on(curve: Mapping[int, float], sms: int) -> float:
@@ -281,24 +245,19 @@ def page(
     first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Slowdown]
 ) -> dict[str, object]:
     """What the page says."""
-    then, today = _by(first), _by(now)
+    then, today = by_name(first), by_name(now)
     every = {experiment: then[AS_RECORDED, experiment, "all", ""] for experiment in SHOWN}
     again = differences()
     rows = [
         (
             title(experiment),
-            str(one.points),
-            f"**{one.mape_percent:.1f}**",
-            f"{one.bias_percent:+.1f}",
-            f"{one.p95_percent:.1f}",
-            f"{one.nothing_percent:.1f}",
+            *figures(one),
             f"{again[experiment]:.1f}",
-            *(_cell(today.get((recording, experiment, "all", ""))) for recording in (AS_RECORDED, COUNTED, SCALED_TOO)),
+            *(error_cell(today.get((recording, experiment, "all", ""))) for recording in CASES),
         )
         for experiment, one in every.items()
     ]
     calls = [row for row in first if row.group == "one" and row.experiment == "sm_curve"]
-    worst = sorted(calls, key=lambda row: -row.mape_percent)[:WORST_OPS]
     conv, wgrad = (
         [
             one[recording, "sm_curve", "one", name].mape_percent
@@ -338,8 +297,8 @@ def page(
             if row.name.startswith("add")
         ),
         "scores": table(
-            ("experiment", "points", "error %", "bias %", "95th percentile %", "baseline %", "measured again %",
-             "today %", "all counters %", f"and {SCALING[0]}, {SCALING[1]} SMs %"),
+            ("experiment", *FIGURES, "measured again %", "today %", "all counters %",
+             f"and {SCALING[0]}, {SCALING[1]} SMs %"),
             rows,
         ),
         "bounds": table(("bound by", "calls", *(title(one) for one in ("sm_curve", *PAIRED))), list(_bounds(first))),
@@ -347,20 +306,17 @@ def page(
             ("call", "error %", "bias %", "all counters %", "longest kernels, and what binds them"),
             [
                 (f"`{row.name}`", f"{row.mape_percent:.1f}", f"{row.bias_percent:+.1f}",
-                 _cell(today.get((COUNTED, "sm_curve", "one", row.name))), row.why.replace("|", ""))
-                for row in worst
+                 error_cell(today.get((COUNTED, "sm_curve", "one", row.name))), row.why.replace("|", ""))
+                for row in worst(first, "sm_curve", WORST_OPS)
             ],
         ),
         "worst_pairs": table(
             ("experiment", "calls", "error %", "bias %", "all counters %"),
             [
                 (title(experiment), f"`{row.name}`", f"{row.mape_percent:.1f}", f"{row.bias_percent:+.1f}",
-                 _cell(today.get((COUNTED, experiment, "one", row.name))))
+                 error_cell(today.get((COUNTED, experiment, "one", row.name))))
                 for experiment in ("streams", "green")
-                for row in sorted(
-                    (row for row in first if row.group == "one" and row.experiment == experiment),
-                    key=lambda row: -row.mape_percent,
-                )[:WORST_PAIRS]
+                for row in worst(first, experiment, WORST_PAIRS)
             ],
         ),
         "slowed": table(
@@ -393,14 +349,6 @@ def _clusters(op: str) -> str:
     return f"{longest['launch__grid_size']} blocks in clusters of {size}"
 
 
-def _by(rows: Sequence[Score]) -> dict[tuple[str, str, str, str], Score]:
-    return {(row.recording, row.experiment, row.group, row.name): row for row in rows}
-
-
-def _cell(row: Score | None) -> str:
-    return "" if row is None else f"{row.mape_percent:.1f}"
-
-
 def _half(calls: Sequence[Score]) -> int:
     """Calls with the largest errors that together have half of all errors."""
     errors = sorted((row.mape_percent for row in calls), reverse=True)
@@ -408,10 +356,10 @@ def _half(calls: Sequence[Score]) -> int:
 
 
 def _bounds(rows: Sequence[Score]) -> Iterator[tuple[str, ...]]:
-    known = _by(rows)
+    known = by_name(rows)
     for bound in sorted({row.name for row in rows if row.group == "bound"}):
         found = [known.get((AS_RECORDED, experiment, "bound", bound)) for experiment in (ISOLATED, "sm_curve", *PAIRED)]
-        yield bound, str(found[0].points if found[0] else 0), *map(_cell, found[1:])
+        yield bound, str(found[0].points if found[0] else 0), *map(error_cell, found[1:])
 
 
 def draw(
@@ -420,7 +368,7 @@ def draw(
     """Errors of the calls on a part of the SMs, ranked."""
     with new_figure(2.7) as figure:
         axes = figure.subplots()
-        today = _by(now)
+        today = by_name(now)
         calls = [row for row in first if row.group == "one" and row.experiment == "sm_curve"]
         ranked = sorted(calls, key=lambda row: -row.mape_percent)
         counted = [today[COUNTED, "sm_curve", "one", row.name].mape_percent for row in ranked]
@@ -434,7 +382,7 @@ def draw(
 
 def rows(run: Run) -> Mapping[str, Iterable[object]]:
     """Scores of today's model; those of the model as it was stay."""
-    found = [score for recording in CASES for score in scores(recording, run.jobs)]
+    found = [score for recording in CASES for score in scores_of(recording, run.jobs)]
     return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused()), SLOWED: list(beside_traffic())}
 
 

@@ -1,0 +1,87 @@
+"""Programs that the model has never seen: the first scores stay, today's are what the model gives."""
+
+from __future__ import annotations
+
+import ast
+import random
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from experiments.rows import from_csv, lines
+from experiments.unseen import ALONE, TOGETHER, Score
+from experiments.unseen_programs import run as study
+from gpusim.lab.scores import Scored
+from gpusim.lab.validate import Case
+from gpusim.lab.whole_models import model_conditions, predictor
+
+STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_programs"
+QUICK = "feed_forward_fp8"
+
+
+def _literal(name: str) -> ast.expr:
+    """What models.py assigns to a name; it cannot be imported without PyTorch."""
+    for node in ast.parse((STUDY / "models.py").read_text("utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if value is not None and any(isinstance(one, ast.Name) and one.id == name for one in targets):
+            return value
+    raise KeyError(name)
+
+
+def test_what_was_measured_is_what_the_file_names() -> None:
+    """All programs, each beside the next of a random order, and two beside the one half of the order away."""
+    table, seed = _literal("MODELS"), ast.literal_eval(_literal("SEED"))
+    assert isinstance(table, ast.Dict)
+    order = [ast.literal_eval(key) for key in table.keys if key is not None]
+    random.Random(seed).shuffle(order)
+    half = len(order) // 2
+    pairs = [*zip(order, order[1:] + order[:1], strict=True), (order[0], order[half]), (order[2], order[2 + half])]
+    assert list(dict.fromkeys((row["a"], row["b"]) for row in lines(study.RECORDED / "pairs.csv"))) == pairs
+
+
+@pytest.mark.parametrize("table", [study.FIRST, study.RESULT])
+def test_the_scores_are_of_all_that_was_measured(table: str) -> None:
+    rows = from_csv(Score, STUDY / table)
+    points = {row.experiment: row.points for row in rows if row.group == "all"}
+    assert points == {"isolated": 24, "sm_curve": 120, "streams": 12, "green": 60}
+    pairs = {(row["a"], row["b"]) for row in lines(study.RECORDED / "pairs.csv")}
+    named = {row.name for row in rows if row.group == "one"}
+    assert named == {" + ".join(pair) for pair in pairs} | set(chain(*pairs))
+
+
+def test_todays_scores_are_what_the_model_gives_now() -> None:
+    case = Case(str(study.RECORDED), study.GPU)
+    wanted = [one for one in model_conditions(case) if one.experiment == "isolated" and one.models == (QUICK,)]
+    errors = [100.0 * (predictor(case).predict_ms(one) / one.measured_ms - 1.0) for one in wanted]
+    rows = from_csv(Score, STUDY / study.RESULT)
+    (row,) = (one for one in rows if (one.experiment, one.group, one.name) == ("isolated", "one", QUICK))
+    assert row.points == len(errors)
+    assert row.bias_percent == pytest.approx(sum(errors) / len(errors), rel=1e-5)
+
+
+def test_regrets_are_of_the_best_of_streams_and_splits() -> None:
+    """Measured 12 in streams, 10 and 11 on two splits, of which the model prefers the second."""
+    rows = [
+        Scored("streams", "a|1|b|2", 9.0, 12.0, 0.0),
+        Scored("green", "a|1|b|2|32|100", 9.5, 10.0, 0.0),
+        Scored("green", "a|1|b|2|64|68", 8.0, 11.0, 0.0),
+        Scored("isolated", "a|1|b|2|a", 1.0, 1.0, 0.0),
+    ]
+    found = study._regrets(rows)
+    assert found[study.PREDICTED] == pytest.approx([0.1])
+    assert found[study.PLAIN] == pytest.approx([0.2])
+
+
+def test_a_split_by_measured_times_keeps_the_predicted_interference() -> None:
+    """The longer side takes 8 ms; the model has 4, and 5 beside the other."""
+    split = "a|1|b|2|32|100"
+    rows = [
+        Scored("green", split, 5.0, 10.0, 0.0),
+        Scored("sm_curve", f"{split}|a", 4.0, 8.0, 0.0),
+        Scored("sm_curve", f"{split}|b", 3.0, 6.0, 0.0),
+    ]
+    found = study._split_by_curves(rows)
+    assert [row.predicted_ms for row in found[ALONE]] == pytest.approx([8.0])
+    assert [row.predicted_ms for row in found[TOGETHER]] == pytest.approx([10.0])
