@@ -328,14 +328,24 @@ def test_other_policies_divide_by_program_in_the_same_way() -> None:
             "mps:percent=10+20",
             "policy mps: percent has 2 values for 3 streams; expected one each: a1, a2, b1; or by=program and one",
         ),
+        (
+            "green-context:sms=8+8",
+            "policy green-context: sms=8+8 has 2 shares for 3 streams; expected one each: a1, a2, b1; or by=program",
+        ),
         ("inter-sm:by=kernel", "policy inter-sm: by=kernel is unknown; expected one of stream, program"),
     ],
 )
 def test_a_split_for_a_program_that_is_not_there_is_one_line(policy: str, expected: str) -> None:
     made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
     with pytest.raises(InputError) as caught:
-        gpusim.replay(made, tiny(), policy)
+        gpusim.replay(made, tiny(16), policy)
     assert str(caught.value).startswith(expected)
+
+
+def test_a_policy_that_cannot_divide_by_program_does_not_say_that_it_can() -> None:
+    made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
+    with pytest.raises(InputError, match=r"tpc-stealing: sms=2\+2 has 2 shares for 3 streams; .* a1, a2, b1$"):
+        gpusim.replay(made, tiny(), "tpc-stealing:sms=2+2")
 
 
 def test_programs_on_two_gpus_have_their_parts_on_each() -> None:

@@ -37,6 +37,7 @@ from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import (
     LATENCY_PERCENTILES,
     SHARING,
+    TARGET_PERCENTILE,
     latencies_us,
     normalised_progress,
     percentile,
@@ -45,7 +46,6 @@ from gpusim.results.metrics import (
     undominated,
 )
 from gpusim.results.result import Result
-from gpusim.results.verdict import TARGET_PERCENTILE
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.file import trace_of

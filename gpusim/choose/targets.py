@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpusim.common.errors import InputError, quote
 from gpusim.common.numbers import MICROSECONDS
-from gpusim.results.verdict import TARGET_PERCENTILE
+from gpusim.results.metrics import TARGET_PERCENTILE
 
 TARGETS = f"PROGRAM=x1.2 or PROGRAM=5ms, which {TARGET_PERCENTILE} % of requests keep where they arrive"
 
