@@ -318,14 +318,37 @@ def test_other_policies_divide_by_program_in_the_same_way() -> None:
     assert max(run.end_us for run in slices.kernel_runs if run.operation != "b1") < slices.makespan_us
 
 
+@pytest.mark.parametrize(("policy", "sms"), [("mps:percent=25+75", 4), ("mig:slices=3g+4g", 132), ("time-slicing", 4)])
+def test_each_program_is_a_process_where_there_are_several(policy: str, sms: int) -> None:
+    """Policies of processes divide by program. In a trace of one program each stream counts as a process."""
+    several, gpu = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),)), tiny(sms)
+    joined = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)))
+    by = policy + ("," if ":" in policy else ":") + "by="
+    for made, default in ((several, "program"), (joined, "stream")):
+        assert times(gpusim.replay(made, gpu, policy)) == times(gpusim.replay(made, gpu, by + default))
+        assert times(gpusim.replay(made, tiny(), "inter-sm")) == times(
+            gpusim.replay(made, tiny(), "inter-sm:by=stream")
+        )
+
+
+def test_percentages_are_of_programs_by_hand() -> None:
+    """As halves above: a has two kernels of four blocks, one behind the other on two SMs, and b has the other two."""
+    made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
+    found = times(gpusim.replay(made, tiny(), "mps:percent=50+50"))
+    assert found == {"a1": (0.0, 21.0), "a2": (0.0, 41.0), "b1": (0.0, 21.0)}
+
+
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
         ("quota:by=program,blocks=c:1", "policy quota: blocks names program 'c'; expected one of a, b"),
         ("inter-sm:by=program,sms=1+1+2", "policy inter-sm: sms=1+1+2 has 3 shares for 2 programs; expected one each"),
-        ("mps:by=program,percent=10+20+30", "policy mps: percent has 3 values for 2 programs; expected one each: a, b"),
         (
-            "mps:percent=10+20",
+            "mps:percent=10+20+30",
+            "policy mps: percent has 3 values for 2 programs; expected one each: a, b; or by=stream and one",
+        ),
+        (
+            "mps:by=stream,percent=10+20",
             "policy mps: percent has 2 values for 3 streams; expected one each: a1, a2, b1; or by=program and one",
         ),
         (

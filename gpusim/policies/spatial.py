@@ -345,14 +345,14 @@ class InterSM(Divides):
         return [whole / time for time in times]
 
 
-def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str], by_program: bool = True) -> list[int]:
-    """SMs of each stream from text such as ``64+68``; ``by_program`` is as for `require_one_each`.
+def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str], by: bool = True) -> list[int]:
+    """SMs of each stream from text such as ``64+68``; ``by`` is as for `require_one_each`.
 
     Raises:
         InputError: not one number a stream, a 0, or more together than the GPU has.
     """
     counts = plus_separated(policy, "sms", text, whole_number, "a number of SMs")
-    require_one_each(policy, f"sms={text}", "share", counts, streams, by_program)
+    require_one_each(policy, f"sms={text}", "share", counts, streams, by)
     if min(counts) < 1:
         raise wrong(policy, f"sms={text} leaves a {called(streams)} no SM", "at least 1 each")
     if sum(counts) > gpu.sm_count:

@@ -79,14 +79,15 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
 
 
 def require_one_each(
-    policy: str, given: str, what: str, values: Sequence[object], streams: Sequence[str], by_program: bool = True
+    policy: str, given: str, what: str, values: Sequence[object], streams: Sequence[str], by: bool = True
 ) -> None:
     """Check that there are as many values as streams.
 
-    For messages ``given`` is the parameter and ``what`` one of its values; ``by_program``: the policy has `Divides.by`.
+    For messages ``given`` is the parameter and ``what`` one of its values; ``by``: the policy has `Divides.by`.
     """
     if len(values) != len(streams):
-        instead = "; or by=program and one for each program" if by_program and called(streams) == STREAM else ""
+        other = STREAM if called(streams) == PROGRAM else PROGRAM
+        instead = f"; or by={other} and one for each {other}" * by
         problem = f"{given} has {for_each(what, len(values), streams)}"
         raise wrong(policy, problem, f"one each: {', '.join(streams)}{instead}")
 
