@@ -23,7 +23,7 @@ from gpusim.choose.advice_page import as_json, print_advice, slowdowns
 from gpusim.choose.advise import OBJECTIVES, Advice, Objective, advise
 from gpusim.choose.advise import _half_width as half_width
 from gpusim.choose.explain import costs_us
-from gpusim.choose.settings import Setting, divisions, granted, settings
+from gpusim.choose.settings import Setting, divisions, granted, settings, settings_by
 from gpusim.choose.settings import _mig as mig_setting
 from gpusim.choose.targets import Target, target_of
 from gpusim.commands.arguments import REQUESTS, arrivals
@@ -463,6 +463,83 @@ def test_settings_that_are_given_are_all_that_is_compared() -> None:
     assert {one.setting.mechanism for one in advised(two(), ways=ways).choices} == {"in turn", "streams"}
     with pytest.raises(InputError, match="ways: names no setting"):
         advised(two(), ways=[])
+
+
+def test_only_the_chosen_kinds_of_settings_are_replayed_and_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On halves of 16 SMs a takes 20 us in one wave and b 19 in two. That is 30 in turn, and 20 in streams."""
+    trace, steps, replayed = two(8, 16, 20.0, 10.0), list[str](), set[str]()
+    every = advise([trace], Session(tiny(16)), jobs=1)
+    assert {"streams", "SM split"} < set(by_mechanism(every)) and every.best.setting.mechanism == "streams"
+    replay = Session.replay
+
+    def watched(session: Session, trace: Any, policy: Any, **how: Any) -> Any:
+        replayed.add(str(policy).partition(":")[0])
+        return replay(session, trace, policy, **how)
+
+    monkeypatch.setattr(Session, "replay", watched)
+    advice = advise([trace], Session(tiny(16)), jobs=1, settings=["MPS"], step=steps.append)
+    assert replayed == {"serial", "mps"}
+    assert (str(advice.best.setting), advice.best.makespan_us) == ("MPS (50+50 %)", pytest.approx(20.0))
+    assert advice.best.makespan_us == min(one.makespan_us for one in advice.choices)
+    assert by_mechanism(advice)["in turn"][0].makespan_us == pytest.approx(30.0)
+    assert set(by_mechanism(advice)) == set(advice.table["mechanism"]) == {"in turn", "MPS"}
+    assert {one["mechanism"] for one in as_json(advice)["choices"]} == {"in turn", "MPS"}
+    counts = [one for one in steps if one.endswith("settings replayed")]
+    assert len(advice.choices) == 10 and counts[9] == "10 of 10 settings replayed"
+    assert set(counts[10:]) == {f"{n} of 20 settings replayed" for n in range(1, 21)}, (
+        "the two extremes without counters"
+    )
+    shown = [str(line.get_label()) for line in slowdowns(advice).axes[0].lines]
+    assert shown == ["in turn", "MPS", "Pareto front", "recommended: MPS, 50+50 %"]
+    print_advice(advice)
+    said = capsys.readouterr().out
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 for a" in said
+    assert not any(other in said for other in ("streams", "priority", "SM split", "green", "time slices"))
+
+
+def test_names_of_kinds_are_read_as_the_shell_likes_them() -> None:
+    found = settings_by(load_gpu("h200"), ["a", "b"], ["sm-split", " Time Slices"])
+    assert list(dict.fromkeys(one.mechanism for one in found)) == ["in turn", "SM split", "time slices"]
+    assert {one.mechanism for one in settings_by(load_gpu("h200"), ["a", "b"], ["in turn"])} == {"in turn"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "text", "said"),
+    [
+        ("h200", "mps,MPS", "names MPS twice; expected each once"),
+        ("h200", "mps,", "has an empty name; expected one of in turn, streams, priority, SM split, MPS, MIG, "),
+        ("h200", "mpx", "names 'mpx'; expected one of in turn, .*; did you mean MPS?"),
+        (
+            "k40c",
+            "mig",
+            "names MIG, and k40c has none for 2 programs; expected one of in turn, streams, ",
+        ),
+    ],
+)
+def test_a_kind_of_settings_that_there_is_not_is_refused(
+    gpu: str, text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(tmp_path / f"{name}.json") for name in "ab"]
+    for file in files:
+        Trace(name="one", device=gpu, streams=[stream("main", kernel("k", 2, 10.0))]).save(file)
+    assert cli.main(["advise", *files, "--settings", text]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and re.match(f"--settings: {said}", err)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"settings": []}, r"settings: is \[\]; expected a list such as"),
+        ({"settings": "mps"}, "settings: is 'mps'; expected a list such as"),
+        ({"settings": ["mps"], "ways": []}, "settings: is given with ways; expected one of them"),
+    ],
+)
+def test_kinds_of_settings_are_a_list_of_names(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"^{said}"):
+        advised(two(), **how)
 
 
 # ---- serving

@@ -318,15 +318,42 @@ def test_other_policies_divide_by_program_in_the_same_way() -> None:
     assert max(run.end_us for run in slices.kernel_runs if run.operation != "b1") < slices.makespan_us
 
 
+@pytest.mark.parametrize(("policy", "sms"), [("mps:percent=25+75", 4), ("mig:slices=3g+4g", 132), ("time-slicing", 4)])
+def test_each_program_is_a_process_where_there_are_several(policy: str, sms: int) -> None:
+    """Policies of processes divide by program. In a trace of one program each stream counts as a process."""
+    several, gpu = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),)), tiny(sms)
+    joined = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)))
+    by = policy + ("," if ":" in policy else ":") + "by="
+    for made, default in ((several, "program"), (joined, "stream")):
+        assert times(gpusim.replay(made, gpu, policy)) == times(gpusim.replay(made, gpu, by + default))
+        assert times(gpusim.replay(made, tiny(), "inter-sm")) == times(
+            gpusim.replay(made, tiny(), "inter-sm:by=stream")
+        )
+
+
+def test_percentages_are_of_programs_by_hand() -> None:
+    """As halves above: a has two kernels of four blocks, one behind the other on two SMs, and b has the other two."""
+    made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
+    found = times(gpusim.replay(made, tiny(), "mps:percent=50+50"))
+    assert found == {"a1": (0.0, 21.0), "a2": (0.0, 41.0), "b1": (0.0, 21.0)}
+
+
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
         ("quota:by=program,blocks=c:1", "policy quota: blocks names program 'c'; expected one of a, b"),
         ("inter-sm:by=program,sms=1+1+2", "policy inter-sm: sms=1+1+2 has 3 shares for 2 programs; expected one each"),
-        ("mps:by=program,percent=10+20+30", "policy mps: percent has 3 values for 2 programs; expected one each: a, b"),
         (
-            "mps:percent=10+20",
+            "mps:percent=10+20+30",
+            "policy mps: percent has 3 values for 2 programs; expected one each: a, b; or by=stream and one",
+        ),
+        (
+            "mps:by=stream,percent=10+20",
             "policy mps: percent has 2 values for 3 streams; expected one each: a1, a2, b1; or by=program and one",
+        ),
+        (
+            "green-context:sms=8+8",
+            "policy green-context: sms=8+8 has 2 shares for 3 streams; expected one each: a1, a2, b1; or by=program",
         ),
         ("inter-sm:by=kernel", "policy inter-sm: by=kernel is unknown; expected one of stream, program"),
     ],
@@ -334,8 +361,14 @@ def test_other_policies_divide_by_program_in_the_same_way() -> None:
 def test_a_split_for_a_program_that_is_not_there_is_one_line(policy: str, expected: str) -> None:
     made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
     with pytest.raises(InputError) as caught:
-        gpusim.replay(made, tiny(), policy)
+        gpusim.replay(made, tiny(16), policy)
     assert str(caught.value).startswith(expected)
+
+
+def test_a_policy_that_cannot_divide_by_program_does_not_say_that_it_can() -> None:
+    made = programs(a=(kernel("a1", 4, 11.0), kernel("a2", 4, 11.0)), b=(kernel("b1", 4, 11.0),))
+    with pytest.raises(InputError, match=r"tpc-stealing: sms=2\+2 has 2 shares for 3 streams; .* a1, a2, b1$"):
+        gpusim.replay(made, tiny(), "tpc-stealing:sms=2+2")
 
 
 def test_programs_on_two_gpus_have_their_parts_on_each() -> None:

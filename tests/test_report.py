@@ -80,6 +80,12 @@ def test_residency_worked_out_by_hand() -> None:
     assert [(run.stream, run.start_us, run.end_us) for run in policy.runs] == [(0, 1.0, 9.0), (1, 10.0, 15.0)]
 
 
+def test_counts_and_their_nouns_agree() -> None:
+    assert by_hand().counts == "2 streams, 3 operations, 2 kernels"
+    one = compared(trace(stream("one", kernel("a", 3, 9.0))), tiny(2), "serial")
+    assert content_of(one).counts == "1 stream, 1 operation, 1 kernel"
+
+
 def test_why_no_more_blocks_fit() -> None:
     gpu = tiny(1)
     limits = gpu.limits

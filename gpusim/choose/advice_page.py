@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import GROWS, SEEDS, TIE, Advice, Choice
 from gpusim.choose.explain import LEAST_PERCENT, in_shares
-from gpusim.choose.settings import Mechanism
+from gpusim.choose.settings import MECHANISMS
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
 from gpusim.results.runs import BOUND_TITLES
@@ -18,7 +18,7 @@ from gpusim.results.style import COLOURS, grid, legend_below, new_figure, titled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKERS = dict(zip(get_args(Mechanism), "Xo^sDPv", strict=True))
+MARKERS = dict(zip(MECHANISMS, "Xo^sDPv", strict=True))
 FIRST_SHOWN = 12  # rows of the table
 UNMEASURED, WRONG = "?", "wrong"  # instead of a model error
 SHOWN_REASONS = 3  # why errors are not known, the most frequent

@@ -24,7 +24,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.explain import costs_us
-from gpusim.choose.settings import Setting, settings
+from gpusim.choose.settings import Setting, settings_by
+from gpusim.choose.settings import settings as every_setting
 from gpusim.choose.targets import Target, target_of
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
@@ -36,6 +37,7 @@ from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import (
     LATENCY_PERCENTILES,
     SHARING,
+    TARGET_PERCENTILE,
     latencies_us,
     normalised_progress,
     percentile,
@@ -44,7 +46,6 @@ from gpusim.results.metrics import (
     undominated,
 )
 from gpusim.results.result import Result
-from gpusim.results.verdict import TARGET_PERCENTILE
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.file import trace_of
@@ -189,6 +190,7 @@ def advise(
     *,
     recorded_on: AnyGPU | None = None,
     jobs: int | None = None,
+    settings: Sequence[str] | None = None,
     ways: Sequence[Setting] | None = None,
     step: Step = no_step,
 ) -> Advice:
@@ -202,12 +204,15 @@ def advise(
         targets: of programs, as ``decode=x1.2`` or ``decode=5ms``.
         recorded_on: the GPU of the recording, if the trace names one that does not ship.
         jobs: processes; None: one per core.
-        ways: settings to compare; None: all that the GPU has (`gpusim.choose.settings.settings`).
+        settings: kinds of settings to compare beside running in turn, as ``["MPS", "MIG"]``; None: all kinds that the
+            GPU has.
+        ways: single settings to compare, and nothing beside them (`gpusim.choose.settings.settings` makes them); None:
+            every setting of the kinds.
         step: called with the name of each step before it starts.
 
     Raises:
         InputError: fewer than two programs, programs recorded on different GPUs, a target of no program, a target
-            that no setting keeps, arrivals faster than the GPU can serve.
+            that no setting keeps, arrivals faster than the GPU can serve, a kind of settings that the GPU lacks.
     """
     require_step(step)
     trace, session = opened(_together(programs), gpu, recorded_on)
@@ -225,6 +230,7 @@ def advise(
             raise InputError(None, "--slo", problem, expected_one_of(names, target.program))
     if objective is not None and not (isinstance(objective, str) and objective in OBJECTIVES):
         raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
+    compared = _compared(session.gpu, names, settings, ways)
     chosen: Objective = objective or ("throughput" if wanted else "makespan")
     step("fitting kernels to their recording")
     alone = _alone_us(trace, session)
@@ -235,11 +241,6 @@ def advise(
             problem = f"{objective} is for programs that restart; programs with arrivals do not"
             raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
         chosen = objective or "antt"
-    compared = settings(session.gpu, names) if ways is None else ways
-    if not (isinstance(compared, list | tuple) and all(isinstance(one, Setting) for one in compared)):
-        raise InputError(None, "ways", f"is {quote(compared)}", "a list of gpusim.choose.settings.Setting")
-    if not compared:
-        raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
     unequal = _unequal(trace, alone) if chosen == "makespan" and not wanted else ""
     free = _free(names, wanted)
     shared = _Shared(trace, session, alone, free, not unequal)
@@ -248,6 +249,25 @@ def advise(
     way = advice.best.setting
     costs = {} if way.mechanism == "in turn" else costs_us(trace, session, way)
     return replace(advice, assumption=_assumption(advice, session, jobs, step), unequal=unequal, cost_us=costs)
+
+
+def _compared(
+    gpu: GPU, programs: Sequence[str], kinds: Sequence[str] | None, ways: Sequence[Setting] | None
+) -> Sequence[Setting]:
+    """The settings to compare: those of some kinds, single ones, or all."""
+    if kinds is not None and ways is not None:
+        raise InputError(None, "settings", "is given with ways", "one of them")
+    if kinds is not None:
+        if not (isinstance(kinds, list | tuple) and kinds and all(isinstance(one, str) for one in kinds)):
+            raise InputError(None, "settings", f"is {quote(kinds)}", "a list such as ['MPS', 'MIG']")
+        return settings_by(gpu, programs, kinds)
+    if ways is None:
+        return every_setting(gpu, programs)
+    if not (isinstance(ways, list | tuple) and all(isinstance(one, Setting) for one in ways)):
+        raise InputError(None, "ways", f"is {quote(ways)}", "a list of gpusim.choose.settings.Setting")
+    if not ways:
+        raise InputError(None, "ways", "names no setting", "one or more of gpusim.choose.settings.settings")
+    return ways
 
 
 def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) -> str:

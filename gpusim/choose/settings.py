@@ -7,15 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, product
 from math import comb
-from typing import Literal
+from typing import Literal, get_args
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, expected_one_of, quote
+from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.limits import Profile, green_sizes, mig_profiles, placeable
 from gpusim.trace.edit import with_settings_of
 from gpusim.trace.format import Trace
 
 Mechanism = Literal["in turn", "streams", "priority", "SM split", "MPS", "MIG", "time slices"]
+MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 MPS_STEP_PERCENT = 10
 MOST_SPLITS = 120  # of three programs and more, whose splits are in coarser steps
 LEAST_MPS_CAPABILITY = 7  # of which MPS limits clients (NVIDIA's MPS guide: Volta and later) [V]
@@ -74,6 +76,34 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
         Setting("time slices", "processes without MPS", "time-slicing:by=program", ("a process each, without MPS",))
     )
     return found
+
+
+def settings_by(gpu: GPU, programs: Sequence[str], mechanisms: Sequence[str]) -> list[Setting]:
+    """The settings of some mechanisms, and running in turn beside them.
+
+    Args:
+        gpu: the GPU.
+        programs: names, in the order of the trace.
+        mechanisms: names of mechanisms; letters of either case, and ``-`` may stand for the space: ``sm-split``.
+
+    Raises:
+        InputError: an empty, unknown or repeated name, or a mechanism that the GPU lacks.
+    """
+    found = settings(gpu, programs)
+    there = list(dict.fromkeys(one.mechanism for one in found))
+    known = {name.lower(): name for name in MECHANISMS}
+    chosen: list[Mechanism] = []
+    for text in mechanisms:
+        name = known.get(text.strip().lower().replace("-", " "))
+        if name in chosen:
+            raise InputError(None, "--settings", f"names {name} twice", "each once")
+        if name not in there:
+            problem = f"names {quote(text)}" if text.strip() else "has an empty name"
+            if name is not None:
+                problem = f"names {name}, and {gpu.name} has none for {counted(len(programs), 'program')}"
+            raise InputError(None, "--settings", problem, expected_one_of(there, "" if name else text))
+        chosen.append(name)
+    return [one for one in found if one.mechanism in ("in turn", *chosen)]
 
 
 def granted(gpu: GPU) -> dict[str, str]:

@@ -46,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arrivals the slowdown is the mean of its requests, and the time their 95th percentile; repeatable",
     )
     arrivals_argument(parser)
+    parser.add_argument(
+        "--settings",
+        metavar="NAME,NAME",
+        help="compare only these settings, beside running in turn: some of streams, priority, sm-split, mps, mig and "
+        "time-slices; default: all that the GPU has",
+    )
     parser.add_argument("--jobs", type=whole(1), help="processes; default: one per core")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw slowdown against slowdown (.png, .svg, .pdf)")
     json_flag(parser)
@@ -63,7 +69,10 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(
                 args.traces[0], "", "holds one program", "a trace or a profile for each of two programs or more"
             )
-        advice = advise([with_settings(trace, args)], session, args.objective, args.slo, jobs=args.jobs, step=step)
+        kinds = None if args.settings is None else args.settings.split(",")
+        advice = advise(
+            [with_settings(trace, args)], session, args.objective, args.slo, jobs=args.jobs, settings=kinds, step=step
+        )
         if args.plot is not None:
             save_figure(slowdowns(advice), args.plot)
     if args.json:

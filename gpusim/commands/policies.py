@@ -39,8 +39,8 @@ FAMILIES = {
         "maestro": "hill climbing over SM split and blocks per SM",
     },
     "What NVIDIA's software offers": {
-        "mps": "each stream limited to a percentage of the SMs",
-        "mig": "an instance per stream, with its SMs, L2 and DRAM",
+        "mps": "each process limited to a percentage of the SMs",
+        "mig": "an instance per process, with its SMs, L2 and DRAM",
         "tpc-mask": "each stream kept off masked TPCs (libsmctrl)",
     },
     "Which kernels may run together": {

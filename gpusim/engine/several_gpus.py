@@ -31,7 +31,7 @@ from gpusim.policies.interface import (
     View,
 )
 from gpusim.policies.tools.programs import Divides
-from gpusim.policies.tools.values import PROGRAM, deepcopied, for_streams
+from gpusim.policies.tools.values import deepcopied, for_streams
 from gpusim.results.result import Result
 from gpusim.results.runs import Contents, Placements, Usage
 from gpusim.trace.format import Trace
@@ -79,7 +79,7 @@ def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...
 def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
     """A policy object for each GPU that has streams: copies, but for the first if it can be the policy itself."""
     program_of = {stream: program.name for program in trace.programs for stream in program.streams}
-    by_program = isinstance(policy, Divides) and policy.by == PROGRAM
+    by_program = isinstance(policy, Divides) and policy.by_program(len(trace.programs))
     names: dict[int, list[str]] = {}
     for stream in trace.streams:
         names.setdefault(stream.gpu, []).append(program_of[stream.name] if by_program else stream.name)

@@ -262,7 +262,7 @@ def parameter(
     Args:
         default: its value where none is given.
         help: its meaning, in a phrase.
-        one_of: the texts that it can be.
+        one_of: the texts that it can be; None is never refused.
         least: limit of a number, itself allowed; None is never refused.
         above: limit of a number, not allowed itself.
         most: as ``least``, from above.
@@ -309,7 +309,7 @@ class Policy(ABC):
         for one in fields(self):
             value, known, limits = getattr(self, one.name), one.metadata.get("one_of"), one.metadata.get("limits", ())
             place, text = f"policy {self.name}", f"{one.name}={value}"
-            if known and value not in known:
+            if known and value is not None and value not in known:
                 raise InputError(None, place, f"{text} is unknown", expected_one_of(known, value))
             if value is not None and not all(holds(value, limit) for holds, limit, _ in limits):
                 expected = ", ".join(expected.format(limit) for _, limit, expected in limits)

@@ -25,7 +25,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Domains, Partition, View, parameter
 from gpusim.policies.spatial import confined, in_a_row, sm_counts
 from gpusim.policies.tools.notes import not_used
-from gpusim.policies.tools.programs import Divides
+from gpusim.policies.tools.programs import Divides, divided_by_process
 from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
 
@@ -151,12 +151,12 @@ def green_sizes(gpu: GPU) -> tuple[int, int]:
 
 @dataclass
 class Mps(Parts):
-    """One process per stream under the Multi-Process Service, each with an active-thread percentage."""
+    """Processes under the Multi-Process Service, each with an active-thread percentage."""
 
     name = "mps"
     validated_as = ("green",)
     summary = (
-        "one process per stream under MPS, each limited to a percentage of the SMs; limits may overlap "
+        "processes under MPS, each limited to a percentage of the SMs; limits may overlap "
         "(NVIDIA MPS, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)"
     )
     percent: str = parameter(
@@ -167,6 +167,7 @@ class Mps(Parts):
     granularity: int = parameter(
         1, "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs", least=1
     )
+    by: str | None = divided_by_process()
     _rounded: bool = field(default=False, init=False, repr=False)
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
@@ -235,15 +236,16 @@ MIG_PROFILES = {
 
 @dataclass
 class Mig(Parts):
-    """A MIG instance a stream: SMs and a slice of L2 and DRAM of its own."""
+    """A MIG instance for each process: SMs and a slice of L2 and DRAM of its own."""
 
     name = "mig"
     summary = (
-        "one MIG instance per stream, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
+        "one MIG instance per process, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
     )
     slices: str | None = parameter(
         None, "profile of each stream, as 3g+4g; default: the largest that all streams can have", of_streams=IN_ORDER
     )
+    by: str | None = divided_by_process()
     _shares: list[float] = field(default_factory=list, init=False, repr=False)
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:

@@ -23,7 +23,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Grant, KernelView, Partition, View, parameter
 from gpusim.policies.tools.notes import not_used
 from gpusim.policies.tools.programs import Divides
-from gpusim.policies.tools.values import called, for_each, plus_separated, wrong
+from gpusim.policies.tools.values import called, for_each, plus_separated, require_one_each, wrong
 
 _grant = lru_cache(4096)(Grant)  # one that is given again is the same object, and is not checked again
 RULES = ("even", "smart-even", "rounds", "profile")
@@ -345,16 +345,14 @@ class InterSM(Divides):
         return [whole / time for time in times]
 
 
-def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str]) -> list[int]:
-    """SMs of each stream from text such as ``64+68``.
+def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str], by: bool = True) -> list[int]:
+    """SMs of each stream from text such as ``64+68``; ``by`` is as for `require_one_each`.
 
     Raises:
         InputError: not one number a stream, a 0, or more together than the GPU has.
     """
     counts = plus_separated(policy, "sms", text, whole_number, "a number of SMs")
-    if len(counts) != len(streams):
-        problem = f"sms={text} has {for_each('share', len(counts), streams)}"
-        raise wrong(policy, problem, f"one each: {', '.join(streams)}")
+    require_one_each(policy, f"sms={text}", "share", counts, streams, by)
     if min(counts) < 1:
         raise wrong(policy, f"sms={text} leaves a {called(streams)} no SM", "at least 1 each")
     if sum(counts) > gpu.sm_count:

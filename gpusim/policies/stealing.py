@@ -41,7 +41,7 @@ class TpcStealing(Policy):
             raise wrong(self.name, f"has {for_each('TPC', tpcs, streams)}", "no more streams than TPCs")
         counts = even_counts(tpcs, len(streams))
         if self.sms is not None:
-            asked = sm_counts(self.name, self.sms, gpu, streams)
+            asked = sm_counts(self.name, self.sms, gpu, streams, by=False)
             odd = next((sms for sms in asked if sms % gpu.sms_per_tpc), None)
             if odd is not None:
                 raise wrong(self.name, f"sms={self.sms} cuts a TPC", f"multiples of {gpu.sms_per_tpc} SMs")

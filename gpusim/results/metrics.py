@@ -23,6 +23,7 @@ from statistics import fmean
 from gpusim.results.runs import USES, Replayed
 
 LATENCY_PERCENTILES = (50, 95, 99)
+TARGET_PERCENTILE = 95  # of latencies of requests: what settings are compared by, and what a target is of
 BASELINE = "serial"  # the policy that speedups are over
 DEFAULT_POLICIES = (BASELINE, "leftover", "inter-sm", "even", "warped-slicer")  # compared where none is named
 SHARING = ("stp", "antt", "fairness")

@@ -12,10 +12,9 @@ from math import hypot
 
 from gpusim.common.tables import grouped, number
 from gpusim.results.comparison import ALONE, Comparison, Entry
-from gpusim.results.metrics import BASELINE, latencies_us, percentile
+from gpusim.results.metrics import BASELINE, TARGET_PERCENTILE, latencies_us, percentile
 from gpusim.trace.independent import shares_nothing
 
-TARGET_PERCENTILE = 95  # of latencies of requests: what settings are compared by, and what a target is of
 SAME = 5e-4  # relative: makespans whose difference is printed as +0.0 % are a tie whatever the error
 LEAST_SHARE = 0.02  # of the largest part of a gain, below which a part is not named
 PARTS_IN_WORDS = {  # of `gpusim.results.gains.PARTS`

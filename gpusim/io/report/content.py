@@ -15,7 +15,7 @@ from gpusim import __version__
 from gpusim.common.errors import InputError, from_pydantic, one_line
 from gpusim.common.files import read_bytes
 from gpusim.common.strict import Strict
-from gpusim.common.tables import short_name
+from gpusim.common.tables import counted, short_name
 from gpusim.hardware.gpu import GPU
 from gpusim.model.launchable import launch_footprint, launch_occupancy
 from gpusim.model.occupancy import Footprint, exceeded
@@ -174,7 +174,7 @@ def content_of(comparison: Comparison, command: str = "") -> Content:
         holds = [] if entry.result.residents is None else [held(key) for key in keys]
         policies.append(_policy(entry, comparison, [places[key] for key in keys], holds))
     best = comparison.entries[0].result
-    counts = f"{len(trace.streams)} streams, {len(best.operation_runs)} operations, {len(best.kernel_runs)} kernels"
+    parts = (trace.streams, "stream"), (best.operation_runs, "operation"), (best.kernel_runs, "kernel")
     return Content(
         version=1,
         gpusim=__version__,
@@ -183,7 +183,7 @@ def content_of(comparison: Comparison, command: str = "") -> Content:
         trace=trace.name,
         gpu=f"{gpu.title} ({gpu.name})",
         sms=gpu.sm_count,
-        counts=counts,
+        counts=", ".join(counted(len(found), what) for found, what in parts),
         notes=comparison.notes,
         streams=list(best.stream_titles.values()),
         programs=[run.program for run in best.program_runs if best.has_programs],

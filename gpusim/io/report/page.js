@@ -509,7 +509,7 @@ function choose(policy) {
   }
   byId("unseen").textContent = [
     policy.residency ? "" : "What each SM held is not shown: the trace has too many kernels for it.",
-    policy.left_out ? `${number(policy.left_out, 0)} later kernels and copies are not shown.` : "",
+    policy.left_out ? `Later kernels and copies that are not shown: ${number(policy.left_out, 0)}.` : "",
   ].join(" ");
   showKernels();
   draw();

@@ -6,18 +6,29 @@ The engine shows such a policy each program as one stream (`gpusim.engine.by_pro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from gpusim.policies.interface import Policy, parameter
 from gpusim.policies.tools.values import PROGRAM, STREAM
+
+
+def divided_by(default: str | None, otherwise: str = "") -> Any:
+    """The parameter `Divides.by`."""
+    what = "what gets a part of the GPU: stream; or program, whose streams share the part"
+    return parameter(default, what + otherwise, one_of=(STREAM, PROGRAM), kw_only=True)
+
+
+def divided_by_process() -> Any:
+    """`Divides.by` of a policy whose parts belong to processes, of which each program is one."""
+    return divided_by(None, "; default: program in a trace of several programs, else stream")
 
 
 @dataclass
 class Divides(Policy):
     """A policy that divides the GPU between the streams of a trace, or between its programs."""
 
-    by: str = parameter(
-        STREAM,
-        "what gets a part of the GPU: stream; or program, whose streams share the part",
-        one_of=(STREAM, PROGRAM),
-        kw_only=True,
-    )
+    by: str | None = divided_by(STREAM)
+
+    def by_program(self, programs: int) -> bool:
+        """Whether the programs get the parts in a trace of so many of them."""
+        return self.by == PROGRAM or (self.by is None and programs > 1)

@@ -74,11 +74,22 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
     """One value for each stream of a trace; a single value is for all."""
     if len(values) == 1:
         return [values[0]] * len(streams)
-    if len(values) != len(streams):
-        problem = f"{key} has {for_each('value', len(values), streams)}"
-        by_program = "" if called(streams) == PROGRAM else "; or by=program and one for each program"
-        raise wrong(policy, problem, f"one each: {', '.join(streams)}{by_program}")
+    require_one_each(policy, key, "value", values, streams)
     return list(values)
+
+
+def require_one_each(
+    policy: str, given: str, what: str, values: Sequence[object], streams: Sequence[str], by: bool = True
+) -> None:
+    """Check that there are as many values as streams.
+
+    For messages ``given`` is the parameter and ``what`` one of its values; ``by``: the policy has `Divides.by`.
+    """
+    if len(values) != len(streams):
+        other = STREAM if called(streams) == PROGRAM else PROGRAM
+        instead = f"; or by={other} and one for each {other}" * by
+        problem = f"{given} has {for_each(what, len(values), streams)}"
+        raise wrong(policy, problem, f"one each: {', '.join(streams)}{instead}")
 
 
 def known_stream(policy: str, key: str, stream: str, streams: Sequence[str]) -> None:
