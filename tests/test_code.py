@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gpusim
+from gpusim.calibrate.fit import anchored
 from gpusim.engine.code import LOST_APART, CachedCode
 from gpusim.hardware.gpu import load_gpu
 from gpusim.model.kernel import KernelModel
@@ -91,3 +92,16 @@ def test_a_kernel_waits_for_code_that_is_gone() -> None:
         took.append(runs["3"] / runs["1"])
     assert took[1] == pytest.approx(1.0)
     assert took[0] == pytest.approx(1.0 + 0.5 * (CODE_LATENCY - 1.0), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "waits"),  # of a block of four warps, and its share of the time, half of which waits for code
+    [(None, 0.125), (4 * 2048.0, 0.125), (4 * 2049.0, 0.5)],
+)
+def test_sms_keep_short_code_after_the_first_of_four_waves(instructions: float | None, waits: float) -> None:
+    short = kernel("own", waits_for_code=0.5)
+    assert short.mix is not None
+    mix = short.mix.model_copy(update={"warp_instructions": instructions})
+    assert anchored(short.model_copy(update={"mix": mix}), H200).wait.code == pytest.approx(0.5)  # one block
+    waves = short.model_copy(update={"mix": mix, "grid": (4 * 16 * H200.sm_count, 1, 1)})
+    assert anchored(waves, H200).wait.code == pytest.approx(waits)

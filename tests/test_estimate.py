@@ -225,11 +225,11 @@ def test_the_warning_is_one_line() -> None:
     trace = side_by_side(launch())
     both: dict[Assumption, str] = {"compute": "even", "memory": "serial"}
     assert warning(trace, "even", (1.0, 2.0), both) == (
-        "1 of 1 kernels have no counters: even takes 1.0 to 2.0 µs, and what is best depends on what bound them: "
-        "even if arithmetic bound them, serial if memory bound them"
+        "1 of 1 kernels have no counters: `even` takes 1.0 to 2.0 µs, and the best depends on what limits them: "
+        "`even` for arithmetic, `serial` for memory"
     )
     same: dict[Assumption, str] = {"compute": "even", "memory": "even"}
-    assert warning(trace, "even", (1.0, 2.0), same).endswith("and is best, whether arithmetic or memory bound them")
+    assert warning(trace, "even", (1.0, 2.0), same).endswith("and is best whether arithmetic or memory limits them")
 
 
 def test_only_settings_that_keep_the_targets_are_compared_under_the_assumptions() -> None:

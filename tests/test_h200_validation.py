@@ -394,6 +394,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-l1-sets": ("resource_matrix, h200", "l1_64k/4|l1_64k/4|same"),
     "counted-clusters": ("small, h200", "googlenet16/3a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),
     "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
+    "no-code-on-sms": TOGETHER,
     "no-lost-code": TOGETHER,
     "all-code-lost": ("transformer models, h100-sxm", "transformer_prefill|4|transformer_decode|4|64|68"),
     "active-as-counted": TOGETHER,

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from experiments.rows import lines
 from gpusim.io.ncu import STALL_COUNTER, launch_from_counters
-from gpusim.lab.validate import _Confined
+from gpusim.lab.validate import Confined
 from gpusim.session import Session
 from gpusim.trace.format import Stream, Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -90,7 +90,7 @@ def errors() -> Iterator[str]:
         launch = launch_from_counters(row, ALL, "main").model_copy(update={"duration_us": of[ALL]})
         found = []
         for sms in SMS[:-1]:
-            predicted = session.replay(_trace(launch), _Confined((sms,))).makespan_us
+            predicted = session.replay(_trace(launch), Confined((sms,))).makespan_us
             found.append(100.0 * (predicted / of[sms] - 1.0))
         every.setdefault(kind.split()[0], []).extend(found)
         yield f"{kind:28} {work:>4}" + "".join(f"{one:+6.0f}" for one in found)

@@ -115,6 +115,11 @@ def no_fullest_beside_others() -> None:
     _put_in_mixing("_meeting", lambda i, uses: 1.0)
 
 
+def no_code_on_sms() -> None:
+    """All blocks of a kernel fetch code again that the caches have lost."""
+    put(fit, "SM_CODE_BYTES", -1.0)
+
+
 def no_hit_queue() -> None:
     """Hits in L2 take as long however full it is."""
     put(memory, "HIT_QUEUE", 0.0)

@@ -143,6 +143,8 @@ ABLATION = (
             patch=patches.no_waits_beside),
     Variant("no-head-of-line", "a kernel's blocks start beside an earlier kernel's that wait",
             patch=patches.no_head_of_line, on=CALLS_ONLY),
+    Variant("no-code-on-sms", "all blocks fetch lost code again, not only the first", patch=patches.no_code_on_sms,
+            on=MODELS_ONLY),
     Variant("no-lost-code", "caches keep the code of every kernel", patch=patches.no_lost_code, on=MODELS_ONLY),
     Variant("all-code-lost", "SMs of a program keep none of its code", patch=patches.all_code_lost, on=MODELS_ONLY),
     Variant("no-reading-ahead", "a kernel waits for the whole latency of all that it reads",

@@ -53,11 +53,11 @@ def warning(trace: Trace, best: str, span_us: tuple[float, float], winners: Mapp
     ``best`` is the best policy or setting of the answer, ``span_us`` its least and most makespan over the assumptions,
     and ``winners`` the best under each assumption.
     """
-    launches = list(trace.launches())
+    launches = [launch for operation in trace.operations() for launch in operation.launches()]
     bare = sum(estimable(launch) for launch in launches)
     span = " to ".join(dict.fromkeys(number(us) for us in span_us))
-    text = f"{bare} of {len(launches)} kernels have no counters: {best} takes {span} µs"
+    text = f"{bare:,} of {len(launches):,} kernels have no counters: `{best}` takes {span} µs"
     if set(winners.values()) == {best}:
-        return f"{text}, and is best, whether arithmetic or memory bound them"
-    by = ", ".join(f"{winner} if {WORDS[one]} bound them" for one, winner in winners.items())
-    return f"{text}, and what is best depends on what bound them: {by}"
+        return f"{text}, and is best whether arithmetic or memory limits them"
+    by = ", ".join(f"`{winner}` for {WORDS[one]}" for one, winner in winners.items())
+    return f"{text}, and the best depends on what limits them: {by}"

@@ -72,6 +72,8 @@ LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 MOST_REQUEST_BYTES = 512.0  # of a load by a warp: 16 bytes per lane ([V] dram_read4 of experiments/resource_matrix)
 DRAM_INTAKE_BYTES = 64.0  # that an SM takes in from DRAM in a cycle, at most ([V] h100_microbench, ahead.csv)
 L2_INTAKE_BYTES = 93.0  # the same of what L2 holds ([V] l2_read_sm_gb_per_s of experiments/h200_microbench)
+INSTRUCTION_BYTES = 16.0  # of compute capability 7.0 and later
+SM_CODE_BYTES = 32 * 1024.0  # of code that SMs hold ([V] experiments/neighbours, code.csv: it comes as soon when lost)
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
@@ -332,7 +334,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         held_clock=_held_clock(launch, free, gpu),
         unit_us=free,
         load=load,
-        wait=_wait(launch, kernel, residents, exposed, gpu),
+        wait=_wait(launch, kernel, foot, residents, blocks_per_sm, exposed, gpu),
         resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
@@ -467,7 +469,15 @@ def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) 
     return min(1.0, needed / (staged * residents))
 
 
-def _wait(launch: KernelLaunch, kernel: WarpDemand, residents: float, exposed: float, gpu: GPU) -> MemoryWait:
+def _wait(
+    launch: KernelLaunch,
+    kernel: WarpDemand,
+    foot: Footprint,
+    residents: float,
+    blocks_per_sm: int,
+    exposed: float,
+    gpu: GPU,
+) -> MemoryWait:
     """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell."""
     mix = launch.mix
     if mix is None or mix.stalls is None:
@@ -481,8 +491,20 @@ def _wait(launch: KernelLaunch, kernel: WarpDemand, residents: float, exposed: f
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
         passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / gpu.kept_l2_bytes,
         touched=touched,
-        code=fetch_stall_share(mix),
+        code=_code_share(launch, foot, blocks_per_sm, gpu),
     )
+
+
+def _code_share(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> float:
+    """Share of the recorded time in which a kernel waits for code that its SMs would not hold after others.
+
+    Only the first blocks on an SM fetch short code; of longer code all blocks do [D]. The code counts as long as what a
+    warp executes: it is shorter where it has loops.
+    """
+    mix, share = launch.mix, fetch_stall_share(launch.mix)
+    if mix is None or INSTRUCTION_BYTES * (mix.warp_instructions or 0.0) / foot.warps > SM_CODE_BYTES:
+        return share
+    return share / max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:

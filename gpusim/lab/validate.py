@@ -242,7 +242,7 @@ class Predictor:
         if condition.experiment == "solo":
             us = self._makespan(condition, Leftover()) + overhead / SEQUENCE
         elif condition.experiment == "sm_curve":
-            us = self._makespan(condition, _Confined(condition.sms)) + overhead / CURVE_CALLS
+            us = self._makespan(condition, Confined(condition.sms)) + overhead / CURVE_CALLS
         elif condition.experiment == "residency_curve":
             us = self._makespan(condition, _Reserved(condition.blocks[0])) + overhead
         elif condition.experiment == "quota":
@@ -357,7 +357,7 @@ def _in_green_contexts(view: View, sms: tuple[int, ...]) -> Partition:
 
 
 @dataclass
-class _Confined(Policy):
+class Confined(Policy):
     """Each stream on its own SMs, as a green context has them."""
 
     sms: tuple[int, ...] = ()
@@ -369,6 +369,7 @@ class _Confined(Policy):
         return True
 
     def partition(self, view: View) -> Partition:
+        """The SMs of each stream."""
         return _in_green_contexts(view, self.sms)
 
 
