@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -106,22 +105,19 @@ def test_a_split_by_measured_curves_keeps_the_predicted_interference() -> None:
     assert [row.predicted_ms for row in found[TOGETHER]] == pytest.approx([10.0])
 
 
-def test_calls_beside_traffic_count_where_the_traffic_lasts() -> None:
-    """Each call beside each kernel that reads, on the splits where that one runs nearly to its end."""
-    counts = Counter(
-        (row["a"], row["b"])
-        for row in lines(study.TRAFFIC / "pairs.csv")
-        if row["mode"] == "green" and float(row["ms_a"]) <= study.LONGER * float(row["ms_b"])
-    )
-    rows = from_csv(study.Slowdown, STUDY / study.SLOWED)
-    assert {(row.call, row.beside): row.splits for row in rows} == counts
-    assert {row.beside for row in rows} == {"dram", "l2"}
+def test_every_call_beside_a_reader_is_relative_to_nothing() -> None:
+    """Times of beside.csv over those beside nothing."""
+    rows = from_csv(study.Beside, STUDY / study.SLOWED)
+    measured = [row for row in lines(study.BESIDE) if row["beside"] != study.NOTHING]
+    assert [(row.call, row.beside) for row in rows] == [(row["call"], row["beside"]) for row in measured]
+    nothing = {row["call"]: float(row["us"]) for row in lines(study.BESIDE) if row["beside"] == study.NOTHING}
+    assert rows[0].measured == pytest.approx(float(measured[0]["us"]) / nothing[rows[0].call], rel=1e-5)
 
 
 @pytest.mark.release
 def test_tables_of_single_kernels_are_what_the_model_gives_now() -> None:
     for name, kind, found in (
-        (study.SLOWED, study.Slowdown, study.beside_traffic()),
+        (study.SLOWED, study.Beside, study.beside_readers()),
         (study.CAUSED, study.Cause, study.caused()),
     ):
         assert to_csv(kind, found) == (STUDY / name).read_text("utf-8")

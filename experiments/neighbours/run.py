@@ -93,9 +93,9 @@ def measured() -> dict[str, dict[str, Times]]:
     return found
 
 
-def neighbour(name: str) -> Trace:
-    """The other kernel: all its blocks resident at once, waiting for memory only."""
-    read, written, l2_read = (rate * LONG_US / BLOCKS for rate in NEIGHBOURS[name])
+def neighbour(rates: tuple[float, float, float], device: str = RECORDED_ON) -> Trace:
+    """The other kernel, by its `NEIGHBOURS`: all its blocks resident at once, waiting for memory only."""
+    read, written, l2_read = (rate * LONG_US / BLOCKS for rate in rates)
     cycles = LONG_US * 1980.0
     mix = Mix(
         issue_cycles=1.0, alu_cycles=1.0, fma_cycles=1.0, tensor_cycles=0.0, lsu_cycles=1.0, l1_cycles=1.0,
@@ -108,7 +108,7 @@ def neighbour(name: str) -> Trace:
     )
     stream = Stream(name="other", operations=(Kernel(id="other", kernel=launch),))
     program = Program(name="other", streams=("other",))
-    return Trace(version=2, name="other", device=RECORDED_ON, streams=(stream,), programs=(program,))
+    return Trace(version=2, name="other", device=device, streams=(stream,), programs=(program,))
 
 
 def predicted(session: Session, model: Trace, beside: str) -> Times:
@@ -116,7 +116,7 @@ def predicted(session: Session, model: Trace, beside: str) -> Times:
     if beside == ALONE:
         result = session.replay(model, f"inter-sm:by=program,sms={MODEL_SMS}")
     else:
-        both = merge([model, neighbour(beside)], ("a", "b"), "beside")
+        both = merge([model, neighbour(NEIGHBOURS[beside])], ("a", "b"), "beside")
         result = session.replay(both, f"inter-sm:by=program,sms={MODEL_SMS}+{OTHER_SMS}")
     runs = sorted((run for run in result.kernel_runs if run.kernel != "neighbour"), key=lambda run: run.start_us)
     return [(run.kernel, run.end_us - run.start_us) for run in runs]

@@ -4,7 +4,7 @@
 `gpusim record ops.py --outcomes` recorded them on an H100. `first.csv` has the scores of the model as it was then, and
 is never made anew. result.csv has those of today's model: as recorded then (`h100-sxm/first`), with all counters that
 the model reads (a second profile), and with scaling points. `causes.py` and `causes` are kernels that load memory in
-one way each, `traffic.py` and `traffic` calls beside two of these.
+one way each. `beside.csv` (record_beside.py) has the calls on 64 SMs beside kernels that read memory on the others.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from statistics import fmean
 
 import gpusim
 from experiments.markdown import table
+from experiments.neighbours import run as neighbours
 from experiments.rows import from_csv, lines
 from experiments.study import Run, Study
 from experiments.unseen import (
@@ -35,19 +36,25 @@ from experiments.unseen import (
     scores_by_name,
     worst,
 )
+from gpusim.common.tables import grouped
 from gpusim.lab.dataset import Recordings
 from gpusim.lab.names import title
 from gpusim.lab.scores import Scored
 from gpusim.lab.scoring import Scoring, scoring
-from gpusim.lab.validate import Case, Predictor, conditions, score
+from gpusim.lab.validate import Case, score
+from gpusim.model.contention import SECTORS_OF_A_MISS
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
+from gpusim.trace.edit import merge
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Kernel, Stream
 
 HERE = Path(__file__).resolve().parent
 GPU = "h100-sxm"
 RECORDED, AGAIN = HERE / GPU, HERE / GPU / "again"
-CAUSES, TRAFFIC = HERE / "causes", HERE / "traffic"
-FIRST, RESULT, CAUSED, SLOWED = "first.csv", "result.csv", "causes.csv", "traffic.csv"
-LONGER = 1.15  # times as long as the other side: with more, a call runs alone for much of its time
+CAUSES = HERE / "causes"
+FIRST, RESULT, CAUSED, SLOWED = "first.csv", "result.csv", "causes.csv", "slowed.csv"
+BESIDE, NOTHING = HERE / "beside.csv", "nothing"  # what was measured beside readers, and its rows without any
+REPEATED = 3  # calls that are predicted beside a reader
 MODEL = "9dd0b3cf"  # commit of the model of first.csv
 SCALING = (32, 72)  # SMs
 AS_RECORDED, COUNTED, SCALED_TOO = "as recorded", "all counters", f"all counters, {SCALING[0]} and {SCALING[1]} SMs"
@@ -88,22 +95,22 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Slowdown:
-    """How much longer a call takes beside a kernel of memory traffic on the other SMs.
+class Beside:
+    """A call again and again on some SMs, beside a kernel that reads memory on the others.
 
     Attributes:
         call: of ops.py.
-        beside: what reads DRAM or L2.
-        splits: of the SMs, of which these are means.
-        measured_percent: longer than alone on as many SMs.
-        predicted_percent: the same as predicted.
+        beside: what reads.
+        bound: resource that binds its longest kernel there.
+        measured: time of the call over its time beside nothing.
+        predicted: the same as predicted.
     """
 
     call: str
     beside: str
-    splits: int
-    measured_percent: float
-    predicted_percent: float
+    bound: str
+    measured: float
+    predicted: float
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
@@ -198,51 +205,44 @@ def caused() -> Iterator[Cause]:
         )
 
 
-# ---- beside traffic --------------------------------------------------------------------------------------------------
+# ---- beside readers --------------------------------------------------------------------------------------------------
 
 
-def beside_traffic() -> Iterator[Slowdown]:
-    """The calls of traffic.py, on the splits where both sides last about as long."""
-    case = Case(str(TRAFFIC), GPU)
-    dataset = case.load()
-    predictor, session = Predictor(dataset), gpusim.Session(dataset.gpu)
-    scored = score(case, experiments=("sm_curve",))
-    ends = {_split_of(row): row for row in lines(TRAFFIC / "pairs.csv") if row["mode"] == "green"}
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for condition in conditions(dataset):
-        row = ends.get(condition.key)
-        if row is None or float(row["ms_a"]) > LONGER * float(row["ms_b"]):
-            continue  # the other one ended long before
-        (call,), (other,) = condition.ops
-        own = [one for one in scored if one.key.split("|")[0] == call]
-        curves = ({int(one.key.split("|")[1]): ms(one) for one in own} for ms in (_measured, _predicted))
-        alone = [condition.calls[0] * _on(curve, condition.sms[0]) for curve in curves]
-        split = "+".join(map(str, condition.sms))
-        streams = session.replay(predictor.trace(condition), f"inter-sm:sms={split}").streams
-        predicted = float(streams.loc["a", "end_us"]) / 1e3
-        slower = float(row["ms_a"]) / alone[0] - 1.0, predicted / alone[1] - 1.0
-        found.setdefault((call, other), []).append(slower)
-    for (call, other), each in found.items():
-        yield Slowdown(call, other, len(each), *(100.0 * fmean(one[i] for one in each) for i in range(2)))
+def beside_readers() -> Iterator[Beside]:
+    """Every row of beside.csv, but those beside nothing."""
+    session, recordings = gpusim.Session(GPU), Recordings(RECORDED, gpusim.load_gpu(GPU))
+    for call, rows in grouped(lines(BESIDE), lambda row: row["call"]).items():
+        (nothing,) = (float(row["us"]) for row in rows if row["beside"] == NOTHING)
+        own = _repeated(call, recordings)
+        alone = session.replay(own, f"inter-sm:by=program,sms={neighbours.MODEL_SMS}", keep=())
+        longest = max(alone.kernel_runs, key=lambda run: run.end_us - run.start_us)
+        for row in rows:
+            if row["beside"] != NOTHING:
+                both = merge([own, neighbours.neighbour(_rates(row), GPU)], ("a", "b"), "beside")
+                result = session.replay(both, f"inter-sm:by=program,sms={neighbours.MODEL_SMS}+{neighbours.OTHER_SMS}")
+                ends_us = max(run.end_us for run in result.kernel_runs if run.kernel != "neighbour")
+                measured, predicted = float(row["us"]) / nothing, ends_us / alone.makespan_us
+                yield Beside(call, row["beside"], longest.bound_by, measured, predicted)
 
 
-def _split_of(row: Mapping[str, str]) -> str:
-    return "|".join(row[column] for column in ("a", "na", "b", "nb", "sms_a", "sms_b"))
+def _repeated(call: str, recordings: Recordings) -> Trace:
+    """Some calls, one after the other."""
+    launches = [launch.model_copy(update={"stream": "main"}) for launch in recordings.op(call).kernels] * REPEATED
+    operations = tuple(Kernel(id=str(at), kernel=launch) for at, launch in enumerate(launches))
+    return Trace(name=call, device=GPU, streams=(Stream(name="calls", operations=operations),))
 
 
-def _measured(row: Scored) -> float:
-    return row.measured_ms
-
-
-def _predicted(row: Scored) -> float:
-    return row.predicted_ms
+def _rates(row: Mapping[str, str]) -> tuple[float, float, float]:
+    """Bytes per µs that the reader reads from DRAM, writes, and reads from L2."""
+    rate = float(row["gb_per_s"]) * 1e3
+    return (rate, 0.0, SECTORS_OF_A_MISS * rate) if row["beside"].startswith("DRAM") else (0.0, 0.0, rate)
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
 def page(
-    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Slowdown]
+    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Beside]
 ) -> dict[str, object]:
     """What the page says."""
     then, today = by_name(first), by_name(now)
@@ -320,15 +320,11 @@ def page(
             ],
         ),
         "slowed": table(
-            ("call", "beside reads of", "splits", "measured", "predicted"),
-            [
-                (f"`{row.call}`", "DRAM" if row.beside == "dram" else "L2", str(row.splits),
-                 f"{row.measured_percent:+.0f} %", f"{row.predicted_percent:+.0f} %")
-                for row in slowed
-            ],
+            ("the other SMs", "TB/s", "calls", "measured", "predicted", "error %", "bias %", "bound by their SMs",
+             "predicted"),
+            list(_slowed(slowed)),
         ),
-        "slowed_measured": fmean(row.measured_percent for row in slowed),
-        "slowed_predicted": fmean(row.predicted_percent for row in slowed),
+        "beside_calls": len({row.call for row in slowed}),
         "causes": table(
             ("kernel", "all SMs GB/s", f"an SM of {FEW_SMS} GB/s", "as predicted", f"error on {FEW_SMS} SMs",
              f"on {SOME_SMS}", f"on {HALF}"),
@@ -349,6 +345,26 @@ def _clusters(op: str) -> str:
     return f"{longest['launch__grid_size']} blocks in clusters of {size}"
 
 
+def _slowed(rows: Sequence[Beside]) -> Iterator[tuple[str, ...]]:
+    rates = grouped(lines(BESIDE), lambda row: row["beside"])
+    for beside, mine in grouped(rows, lambda row: row.beside).items():
+        errors = [100.0 * (row.predicted / row.measured - 1.0) for row in mine]
+        on_sm = [row for row in mine if row.bound not in ("dram", "l2", "latency")]
+        yield (
+            beside,
+            f"{fmean(float(row['gb_per_s']) for row in rates[beside]) / 1e3:.1f}",
+            str(len(mine)),
+            *_means(mine),
+            f"{fmean(map(abs, errors)):.1f}",
+            f"{fmean(errors):+.1f}",
+            *_means(on_sm),
+        )
+
+
+def _means(rows: Sequence[Beside]) -> tuple[str, str]:
+    return f"{fmean(row.measured for row in rows):.2f}", f"{fmean(row.predicted for row in rows):.2f}"
+
+
 def _half(calls: Sequence[Score]) -> int:
     """Calls with the largest errors that together have half of all errors."""
     errors = sorted((row.mape_percent for row in calls), reverse=True)
@@ -363,7 +379,7 @@ def _bounds(rows: Sequence[Score]) -> Iterator[tuple[str, ...]]:
 
 
 def draw(
-    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Slowdown], path: Path
+    first: Sequence[Score], now: Sequence[Score], causes: Sequence[Cause], slowed: Sequence[Beside], path: Path
 ) -> None:
     """Errors of the calls on a part of the SMs, ranked."""
     with new_figure(2.7) as figure:
@@ -383,13 +399,13 @@ def draw(
 def rows(run: Run) -> Mapping[str, Iterable[object]]:
     """Scores of today's model; those of the model as it was stay."""
     found = [score for recording in CASES for score in scores_of(recording, run.jobs)]
-    return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused()), SLOWED: list(beside_traffic())}
+    return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused()), SLOWED: list(beside_readers())}
 
 
 STUDY = Study(
     __file__,
     __doc__,
-    {FIRST: Score, RESULT: Score, CAUSED: Cause, SLOWED: Slowdown},
+    {FIRST: Score, RESULT: Score, CAUSED: Cause, SLOWED: Beside},
     rows,
     page,
     {"errors.png": draw},
