@@ -139,6 +139,9 @@ def test_datasets_that_are_not_at_hand_are_left_out(tmp_path: Path, monkeypatch:
 def test_names_of_datasets() -> None:
     folders = (variants.DATA, variants.DATA / "small", variants.TRANSFORMER, variants.TRANSFORMER / "models")
     assert [run.name_of(str(one)) for one in folders] == ["data", "small", "transformer", "transformer models"]
+    unseen = (run.UNSEEN_CALLS, run.UNSEEN_PROGRAMS)
+    assert [run.name_of(case.folder) for case in unseen] == ["unseen_kernels", "unseen_programs"]
+    assert all(Path(case.folder).is_dir() for case in unseen)
 
 
 def test_intervals_of_paired_differences() -> None:

@@ -2,8 +2,9 @@
 
 Without flags: predicts data/ and writes accuracy.csv, misses.csv and the pictures; then does what `--bands` does
 alone: predicts data/ and the datasets in it, those of the H100 from its own recordings and from the H200's, BF16
-kernels and whole models (experiments/recordings/transformer, and ../shared where it is there), and writes
-gpusim/results/validated.json, which `gpusim replay` quotes, datasets.csv, arithmetic.csv and resources.csv.
+kernels and whole models (experiments/recordings/transformer, and ../shared where it is there), calls and programs of
+new kinds (experiments/unseen_kernels, unseen_programs), and writes gpusim/results/validated.json, which `gpusim replay`
+quotes, datasets.csv, resources.csv and arithmetic.csv, without the new kinds.
 `--matrix` puts the errors of experiments/resource_matrix, as its tables are, into datasets.csv. `--scaling` predicts
 data/ and kernels of PyTorch with two scaling points and writes scaling.csv.
 `--ablation` scores the model with one mechanism after the other switched off (ablation.csv) on all sets of
@@ -34,9 +35,11 @@ from experiments.h200_validation.tables import MATRIX, cell, documents, misses, 
 from experiments.h200_validation.variants import (
     HERE,
     MODELS,
+    OTHER_GPU,
     OWN,
     PROCESSES,
     QUOTED,
+    ROOT,
     SCALING,
     TRANSFORMER,
     Task,
@@ -59,6 +62,8 @@ from gpusim.lab.whole_models import measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
+UNSEEN_CALLS = Case(str(ROOT / "experiments" / "unseen_kernels" / OTHER_GPU), OTHER_GPU)
+UNSEEN_PROGRAMS = Case(str(ROOT / "experiments" / "unseen_programs" / OTHER_GPU / "models"), OTHER_GPU)
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 
@@ -114,14 +119,15 @@ def write_bands() -> None:
         cases = cases_of(gpu, source)
         points = [point for case in cases for point in scored_work(case)]
         points += [point for case in models_of(gpu) if gpu == source for point in program_work(case)]
+        unseen = [*scored_work(UNSEEN_CALLS), *program_work(UNSEEN_PROGRAMS)] if gpu == source == OTHER_GPU else []
         model = model_identity(load_gpu(gpu), load_gpu(source))
-        sizes = [(name, work, abs(error)) for name, work, error in points]
+        sizes = [(name, work, abs(error)) for name, work, error in (*points, *unseen)]
         content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(quoted), **bands(sizes)}
         lines += [{"gpu": gpu, "recorded_on": source} | line for line in arithmetic_lines(points)]
-        resources += [{"gpu": gpu, "recorded_on": source} | line for line in resource_lines(points)]
+        resources += [{"gpu": gpu, "recorded_on": source} | line for line in resource_lines([*points, *unseen])]
         every += cases
     write_text(VALIDATED, json.dumps(content, indent=1) + "\n")
-    errors = score_lines(every, models=MODELS)
+    errors = score_lines([*every, UNSEEN_CALLS], models=(*MODELS, UNSEEN_PROGRAMS))
     for name, table in (("datasets", errors), ("arithmetic", lines), ("resources", resources)):
         write_csv(HERE / f"{name}.csv", list(table[0]), table)
 
@@ -216,6 +222,8 @@ def score_lines(
 def name_of(folder: str) -> str:
     """A dataset's name: its folder's, with that of the subject where the folder is named after a GPU or its models."""
     path = Path(folder)
+    if path in map(Path, (UNSEEN_CALLS.folder, UNSEEN_PROGRAMS.folder)):
+        return path.relative_to(ROOT / "experiments").parts[0]
     if TRANSFORMER in (path, path.parent):
         return "transformer models" if path.name == "models" else "transformer"
     return path.name
