@@ -46,7 +46,7 @@ def test_slowdowns_are_predicted() -> None:
 
 
 def test_models_in_streams_are_predicted() -> None:
-    """Pairs on an H100, from profiles of an H200, within 4 % on the mean."""
+    """Pairs on an H100, from profiles of an H200, within 5 % on the mean."""
     pairs = from_csv(study.Streamed, STUDY / "in_streams.csv")
     assert len(pairs) == 9
     assert sum(abs(pair.error_percent) for pair in pairs) / len(pairs) < 5.0
