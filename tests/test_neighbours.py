@@ -25,7 +25,7 @@ def test_kernels_are_matched_by_name_in_order() -> None:
 @pytest.mark.parametrize("name", study.NEIGHBOURS)
 def test_the_neighbour_moves_what_it_is_said_to(name: str) -> None:
     """On the recording GPU alone it takes its recorded time, and moves bytes at its pace."""
-    trace = study.neighbour(name)
+    trace = study.neighbour(study.NEIGHBOURS[name])
     result = Session("h200", "h200").replay(trace, "leftover")
     assert result.makespan_us == pytest.approx(study.LONG_US, rel=1e-6)
     mix = next(trace.operations()).launches()[0].mix

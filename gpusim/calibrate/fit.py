@@ -220,11 +220,7 @@ def _tried(model: KernelModel, mix: Mix | None, alone: Alone) -> _Tried:
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
-    """Whether a launch looks persistent: one block an SM, on all SMs or on all that its clusters can have [D].
-
-    The recorded kernels have one block per SM. Those with 105, 117, 120 and 132 blocks on 132 SMs share their work as
-    they go. Those with 126, 128 or 130 blocks take a step longer on fewer SMs (experiments/kernel_curves).
-    """
+    """Whether a launch looks persistent: one block on each SM, or on each that its clusters can have [D]."""
     if blocks_per_sm > 1:
         return False
     return launch.blocks in (gpu.sm_count, _cluster_sms(cluster_blocks(launch, blocks_per_sm, gpu), gpu))
@@ -234,9 +230,8 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     """Return the tiles of a launch: more tiles than blocks if blocks share the work as they go, else one per block.
 
     Blocks of a persistent kernel differ by at most one tile. The SM with the fewest active cycles therefore gives the
-    length of a tile, and the mean SM gives their number [D]. If some SMs have no block, the others are assumed to have
-    done half a tile less than the largest number on the mean. If all blocks of recorded clusters did the same work,
-    each has one tile [D].
+    length of a tile, and the mean SM gives their number [D]. If some SMs have no block, the others did half a tile less
+    than the most, on the mean. If all blocks of recorded clusters did the same work, each has one tile [D].
     """
     blocks = launch.blocks
     if launch.block_lengths or not is_persistent(launch, blocks_per_sm, gpu):
@@ -265,13 +260,9 @@ def _whole_tiles(tile: float) -> int:
 def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     """Return the blocks per cluster of a launch, 1 for a launch without clusters.
 
-    If the recording does not tell, clusters of more than two blocks are guessed [D]. Such a kernel has one block per SM
-    and more shared memory than a block could have before clusters existed. Its grid is one of two kinds:
-
-    * 3 to 8 blocks in x or y, which form one cluster, and no more clusters than the GPU holds at once. On an H200 the
-      largest such grids are 15 x 8, 15 x 7, 30 x 4 and 39 x 3.
-    * One dimension, with as many blocks as clusters of the largest size can have (120 on an H200). The smallest
-      cluster size that allows this number is used.
+    If the recording does not tell, clusters of more than two blocks are guessed [D], of kernels with one block per SM
+    and more shared memory than a block could have before clusters existed. Their grid has 3 to 8 blocks in x or y,
+    which form one cluster; or one dimension, with as many blocks as clusters of the largest size can have.
     """
     if launch.mix is not None and launch.mix.cluster is not None:
         return prod(launch.mix.cluster)
