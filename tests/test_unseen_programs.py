@@ -13,7 +13,6 @@ from experiments.rows import from_csv, lines
 from experiments.unseen import ALONE, TOGETHER, Score
 from experiments.unseen_programs import run as study
 from gpusim.lab.scores import Scored
-from gpusim.lab.validate import Case
 from gpusim.lab.whole_models import model_conditions, predictor
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_programs"
@@ -52,7 +51,7 @@ def test_the_scores_are_of_all_that_was_measured(table: str) -> None:
 
 
 def test_todays_scores_are_what_the_model_gives_now() -> None:
-    case = Case(str(study.RECORDED), study.GPU)
+    case = study.CASE
     wanted = [one for one in model_conditions(case) if one.experiment == "isolated" and one.models == (QUICK,)]
     errors = [100.0 * (predictor(case).predict_ms(one) / one.measured_ms - 1.0) for one in wanted]
     rows = from_csv(Score, STUDY / study.RESULT)

@@ -52,6 +52,8 @@ from experiments.h200_validation.variants import (
     present_model,
 )
 from experiments.rows import lines as read_csv
+from experiments.unseen_kernels import run as unseen_kernels
+from experiments.unseen_programs import run as unseen_programs
 from gpusim.common.files import write_text
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.dataset import Dataset
@@ -62,8 +64,7 @@ from gpusim.lab.whole_models import measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
-UNSEEN_CALLS = Case(str(ROOT / "experiments" / "unseen_kernels" / OTHER_GPU), OTHER_GPU)
-UNSEEN_PROGRAMS = Case(str(ROOT / "experiments" / "unseen_programs" / OTHER_GPU / "models"), OTHER_GPU)
+UNSEEN_CALLS, UNSEEN_PROGRAMS = unseen_kernels.CASES[unseen_kernels.COUNTED], unseen_programs.CASE
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 

@@ -11,7 +11,7 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,7 @@ SMS = 64  # of the model
 BLOCKS = 4  # of the neighbour, on each SM
 ALL = 2**31  # bytes, far more than L2 holds
 PASSES = 4  # in a profile; the first is left out
+GRAPHS, WARM = 9, 4  # that `timed` times, and before them
 READS, WRITES, EVICTED = range(3)  # kinds of neighbours.cu
 NEIGHBOURS = {  # bytes of its set, sleep after each turn (ns; the mean, if not in bursts), kind, in bursts
     "none": None,
@@ -73,6 +74,51 @@ class Neighbour:
         said = function(*arguments)
         if said:
             raise RuntimeError(f"{name}: {said.decode()}")
+
+
+def repeated(call: Callable[[], Any], times: int) -> None:
+    """Make a call several times."""
+    for _ in range(times):
+        call()
+
+
+def timed(graph: Callable[[], Any], on: Queue, calls: int) -> float:
+    """Time of each of the calls in a graph, µs: the median over graphs."""
+    import torch
+
+    each = []
+    with torch.cuda.stream(on.stream):
+        for _ in range(WARM + GRAPHS):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(on.stream)
+            graph()
+            end.record(on.stream)
+            end.synchronize()
+            each.append(begin.elapsed_time(end) * 1e3 / calls)
+    return median(each[WARM:])
+
+
+def timed_beside(
+    neighbour: Neighbour,
+    queues: tuple[Queue, Queue, Queue],
+    settings: Mapping[str, tuple[int, int, int, bool] | None],
+    graph: Callable[[], Any],
+    calls: int,
+) -> Iterator[tuple[str, float, float]]:
+    """Yield for each setting of a neighbour its name, the neighbour's GB/s and the time of a call, µs.
+
+    ``queues`` are that of the graph, that of the neighbour, and one that stops it.
+    """
+    own, rest, other = queues
+    for title, setting in settings.items():
+        rate = 0.0
+        if setting is not None:
+            neighbour.begin(rest, *setting)
+        us = timed(graph, own, calls)
+        time.sleep(0.01)
+        if setting is not None:
+            rate = neighbour.end(other)
+        yield title, rate, us
 
 
 def kernels_in(profiler: Any, scratch: Path) -> list[dict[str, Any]]:

@@ -7,18 +7,15 @@ record.py needs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from statistics import median
 from typing import Any
 
-from experiments.neighbours.record import ALL, EVICTED, HERE, READS, SMS, Neighbour
+from experiments.neighbours.record import ALL, EVICTED, HERE, READS, SMS, Neighbour, repeated, timed_beside
 from gpusim.common.files import write_table
 from gpusim.lab.record.torch_gpu import Gpu
 
 REPEATED = 20  # calls in a graph
-GRAPHS, WARM = 9, 4  # that are timed, and before them
 NEIGHBOURS = {  # bytes of its set, sleep after each turn (ns), kind, in bursts
     "nothing": None,
     "24 MiB": (24 * 2**20, 600, READS, False),
@@ -64,44 +61,16 @@ def kernels(torch: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
     }
 
 
-def repeated(call: Callable[[], Any]) -> None:
-    """Make a call many times."""
-    for _ in range(REPEATED):
-        call()
-
-
-def timed(torch: Any, graph: Callable[[], None], stream: Any) -> float:
-    """Time of a call, µs: the median over graphs."""
-    each = []
-    with torch.cuda.stream(stream):
-        for _ in range(WARM + GRAPHS):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record(stream)
-            graph()
-            end.record(stream)
-            end.synchronize()
-            each.append(begin.elapsed_time(end) * 1e3 / REPEATED)
-    return median(each[WARM:])
-
-
 def recorded() -> Iterator[str]:
     """The lines of lost.csv."""
     import torch
 
     yield "gpu,kernel,neighbour,gb_per_s,us\n"
     gpu, neighbour = Gpu(), Neighbour()
-    own, rest = gpu.split(SMS)
-    other = gpu.queue()
+    queues = (*gpu.split(SMS), gpu.queue())
     for name, make in kernels(torch).items():
-        graph = gpu.graph(partial(repeated, make()), own)
-        for title, setting in NEIGHBOURS.items():
-            rate = 0.0
-            if setting is not None:
-                neighbour.begin(rest, *setting)
-            us = timed(torch, graph, own.stream)
-            time.sleep(0.01)
-            if setting is not None:
-                rate = neighbour.end(other)
+        graph = gpu.graph(partial(repeated, make(), REPEATED), queues[0])
+        for title, rate, us in timed_beside(neighbour, queues, NEIGHBOURS, graph, REPEATED):
             yield f'{gpu.name},"{name}","{title}",{rate:.0f},{us:.3f}\n'
 
 

@@ -41,6 +41,7 @@ from gpusim.lab.whole_models import PASSES, PROFILE
 HERE = Path(__file__).resolve().parent
 GPU = "h100-sxm"
 RECORDED = HERE / GPU / "models"
+CASE = Case(str(RECORDED), GPU)
 FIRST, RESULT = "first.csv", "result.csv"
 MODEL = "f6abd50d"  # commit of the model of first.csv
 AS_RECORDED = "as recorded"
@@ -179,7 +180,7 @@ def _kernels(program: str) -> int:
 
 def rows(run: Run) -> Mapping[str, Iterable[object]]:
     """Scores of today's model; those of the model as it was stay."""
-    found = scoring(Case(str(RECORDED), GPU))
+    found = scoring(CASE)
     return {FIRST: from_csv(Score, HERE / FIRST), RESULT: list(scores_of(found))}
 
 

@@ -72,7 +72,7 @@ LEAST_CLOCK = 0.5  # of the clock without a power limit: less is no power limit
 MOST_REQUEST_BYTES = 512.0  # of a load by a warp: 16 bytes per lane ([V] dram_read4 of experiments/resource_matrix)
 DRAM_INTAKE_BYTES = 64.0  # that an SM takes in from DRAM in a cycle, at most ([V] h100_microbench, ahead.csv)
 L2_INTAKE_BYTES = 93.0  # the same of what L2 holds ([V] l2_read_sm_gb_per_s of experiments/h200_microbench)
-INSTRUCTION_BYTES = 16.0  # of compute capability 7.0 and later
+INSTRUCTION_BYTES = 16.0  # of compute capability 7.0 and later [M]
 SM_CODE_BYTES = 32 * 1024.0  # of code that SMs hold ([V] experiments/neighbours, code.csv: it comes as soon when lost)
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
@@ -429,7 +429,7 @@ def _reads_longer(launch: KernelLaunch, gpu: GPU) -> float:
 
     By Little's law: bytes under way over bytes per cycle. Each warp at the long scoreboard has at least one request
     under way, of the mean size [D]: the bytes that L1 was asked for, hits too, over instructions of the load/store
-    unit, some of which move none. The largest size limits it, as the bytes include those of other units (TMA).
+    unit. Some of these move no bytes. The largest size limits it, as the bytes include those of other units (TMA).
     """
     mix = launch.mix
     if mix is None or not (
@@ -489,8 +489,8 @@ def _wait(
 def _code_share(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> float:
     """Share of the recorded time in which a kernel waits for code that its SMs would not hold after others.
 
-    Only the first blocks on an SM fetch short code; of longer code all blocks do [D]. The code counts as long as what a
-    warp executes: it is shorter where it has loops.
+    Only the first blocks on an SM fetch short code; of longer code all blocks do [D]. Its length is taken as the
+    number of instructions that a warp executes, which is larger where the code has loops.
     """
     mix, share = launch.mix, fetch_stall_share(launch.mix)
     if mix is None or INSTRUCTION_BYTES * (mix.warp_instructions or 0.0) / foot.warps > SM_CODE_BYTES:
@@ -528,7 +528,7 @@ def _l2_us(mix: Mix | None, gpu: GPU) -> float:
 
 
 def _left_bytes(launch: KernelLaunch, working_us: float, gpu: GPU) -> float:
-    """Bytes per block that DRAM writes while a kernel works ``working_us``, and did not while it was counted.
+    """Bytes per block that L2 writes back to DRAM in ``working_us``, beyond those counted in the profile.
 
     At the end of a profile L2 still holds the last writes of the kernel, up to its capacity. In a program later kernels
     evict them, as far as these touch more than the capacity. If the kernel then takes longer than in its profile, DRAM

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import GROWS, SEEDS, TIE, Advice, Choice
-from gpusim.choose.explain import LEAST_PERCENT, in_shares
+from gpusim.choose.explain import in_shares
 from gpusim.choose.settings import MECHANISMS
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
@@ -122,9 +122,8 @@ def _reasons(advice: Advice) -> list[str]:
     for name, times in best.bound_us.items():
         total = sum(times.values())
         if total > 0.0:
-            percent = {bound: 100.0 * us / total for bound, us in times.items() if bound != UNKNOWN}
-            shown = [bound for bound, share in percent.items() if share >= LEAST_PERCENT][:SHOWN_BOUNDS]
-            parts = ", ".join(f"{BOUND_TITLES[bound]} {percent[bound]:.0f} %" for bound in shown)
+            known = {bound: us for bound, us in times.items() if bound != UNKNOWN}
+            parts = in_shares(known, SHOWN_BOUNDS, total)
             uncounted = times.get(UNKNOWN, 0.0) / total
             if parts:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")

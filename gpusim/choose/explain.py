@@ -263,10 +263,13 @@ def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
-def in_shares(by_us: Mapping[str, float], most: int) -> str:
-    """The largest causes of a cost, each with its share, without those under half a percent; empty: nothing."""
-    total = fsum(by_us.values())
-    percent = {name: 100.0 * us / total for name, us in by_us.items()} if total > 0.0 else {}
+def in_shares(by_us: Mapping[str, float], most: int, whole_us: float | None = None) -> str:
+    """The largest parts of a time, each with its share of the whole, without those under half a percent.
+
+    ``whole_us``: None: the sum of the parts. Empty: there is none.
+    """
+    whole = fsum(by_us.values()) if whole_us is None else whole_us
+    percent = {name: 100.0 * us / whole for name, us in by_us.items()} if whole > 0.0 else {}
     shown = [(name, share) for name, share in percent.items() if share >= LEAST_PERCENT][:most]
     return ", ".join(f"{TITLES.get(name, name)} {share:.0f} %" for name, share in shown)
 

@@ -57,7 +57,7 @@ class InputError(ValueError):
 
 @contextmanager
 def faults_of(path: str | Path | None = None, place: str | None = None) -> Iterator[None]:
-    """Name the file of wrong input that the block meets, where the error names none; and its place, if it is given."""
+    """Add a path, if an `InputError` of the block has none, and a place, if one is given."""
     try:
         yield
     except InputError as error:

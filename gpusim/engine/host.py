@@ -90,5 +90,5 @@ def host_queues(trace: Trace) -> list[HostQueue]:
 
 
 def unready(queues: Sequence[HostQueue], now: float) -> dict[int, tuple[float, int]]:
-    """By stream: when its next launch was queued, and that launch's place, where it is queued but not yet ready."""
+    """By stream: the enqueue time and index of its next launch, if that is enqueued and not yet ready."""
     return {index: first for index, queue in enumerate(queues) if (first := queue.next) is not None and first[0] <= now}

@@ -89,7 +89,7 @@ def moved_counts(start: Sequence[int], moves: Sequence[Move], step: int) -> list
 
 @dataclass
 class Maestro(MeasuringPolicy):
-    """Tries partitions one epoch each and keeps those that measure better."""
+    """Hill climbing over partitions: one step per epoch, kept if the measured STP is higher."""
 
     name = "maestro"
     validated_as = ("quota", "green")

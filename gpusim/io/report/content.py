@@ -256,7 +256,7 @@ def _residency(result: Result, holds: Sequence[Hold], gpu: GPU) -> Residency | N
 
 
 def _short(us: float) -> float:
-    """Rounded to a nanosecond, which is all that a page shows."""
+    """The time in us, rounded to the nanoseconds that a page shows."""
     return round(us, 3)
 
 

@@ -62,7 +62,7 @@ class Convolution(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Pooling(Layer):
-    """The largest or mean value of each window; ``ceil`` counts a last window that is not whole."""
+    """Max or average pooling; with ``ceil`` a last, partial window counts, too."""
 
     kind: Literal["max", "average"]
     kernel: Pair

@@ -50,7 +50,7 @@ class Network:
         return found
 
     def inputs(self, node: Node) -> Sequence[Shape]:
-        """The shapes that a layer reads."""
+        """The input shapes of a layer."""
         return [self.shapes[name] for name in node.inputs]
 
 
