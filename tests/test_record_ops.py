@@ -6,8 +6,10 @@ import csv
 import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dataset_sample as sample
@@ -348,3 +350,55 @@ def test_without_a_gpu(file: Path, without: Callable[[Any], None], capsys: pytes
     without(lambda name: Torch)
     assert cli.main(["record", str(file), "--out", str(file.parent / "out")]) == 2
     assert "GPU: PyTorch finds none" in capsys.readouterr().err
+
+
+class _Stream:
+    """A stream whose work is under way until somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+
+    def synchronize(self) -> None:
+        self.under_way = 0
+
+
+class _GreenTorch:
+    """PyTorch whose wait for the device passes over graphs of green contexts, as on an H100 and an H200."""
+
+    class OutOfMemoryError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        self.cuda = self
+        self.now: list[_Stream] = []
+
+    @contextmanager
+    def stream(self, stream: _Stream) -> Iterator[None]:
+        self.now.append(stream)
+        yield
+        self.now.pop()
+
+    def synchronize(self) -> None:
+        pass
+
+    def Event(self, enable_timing: bool) -> Any:
+        return SimpleNamespace(record=lambda stream: None, elapsed_time=lambda end: 1.0)
+
+
+def test_warm_up_has_ended_before_the_clock_starts() -> None:
+    torch, streams = _GreenTorch(), [_Stream(), _Stream()]
+    at_the_start: list[int] = []
+
+    def call() -> None:
+        torch.now[-1].under_way += 1
+
+    def arm() -> None:
+        at_the_start.extend(stream.under_way for stream in streams)
+
+    def nothing(*_: object) -> None:
+        pass
+
+    gpu: Any = torch_gpu.Gpu.__new__(torch_gpu.Gpu)
+    gpu._torch, gpu._library = torch, SimpleNamespace(arm=arm, hold=nothing, release=nothing)
+    gpu.ends_ms([([call] * 3, torch_gpu.Queue(stream, 0, 66)) for stream in streams])
+    assert at_the_start == [0, 0] and [stream.under_way for stream in streams] == [3, 3]

@@ -170,7 +170,8 @@ class Gpu:
             with self._torch.cuda.stream(queue.stream):
                 for call in dict.fromkeys(calls):
                     call()
-        self._torch.cuda.synchronize()
+        for _, queue in sides:
+            queue.stream.synchronize()  # that of the device passes over graphs in green contexts
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
