@@ -52,22 +52,28 @@ def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
             yield file
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, ValueError, zlib.error) as error:
         raise InputError(path, "", f"cannot be read ({_reason(error)})", expected) from None
 
 
-def pieces(file: BinaryIO | gzip.GzipFile, most: int, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """Read an open file to its end, at most ``size`` bytes at a time.
+def pieces(
+    file: BinaryIO | gzip.GzipFile, path: str | Path | None, most: int, size: int = CHUNK_BYTES
+) -> Iterator[bytes]:
+    """Read an open file to its end, at most ``size`` bytes at a time; its path is for messages.
 
     Raises:
         TooLarge: it has more than ``most`` bytes.
+        InputError: it is gzip data that ends too early.
     """
     total = 0
-    while piece := file.read(size):
-        total += len(piece)
-        if total > most:
-            raise TooLarge
-        yield piece
+    try:
+        while piece := file.read(size):
+            total += len(piece)
+            if total > most:
+                raise TooLarge
+            yield piece
+    except EOFError:
+        raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
 
 
 def most_unpacked(packed_bytes: int, most: int, expansion: int, free_bytes: int) -> int:
@@ -93,12 +99,10 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
     content = io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            content.writelines(pieces(file, most))
+            content.writelines(pieces(file, path, most))
     except TooLarge:
         problem = f"is too large once decompressed from {len(data):,} bytes"
         raise InputError(path, "", problem, f"at most {most:,} bytes") from None
-    except EOFError:
-        raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
     except (OSError, zlib.error) as error:
         raise InputError(path, "", f"is not valid gzip ({error})", "a gzip file, or one named without .gz") from None
     return content.getvalue()
