@@ -166,7 +166,7 @@ def _tell_what_came_of_it(swept: Swept) -> None:
     for sentence in without_effect(swept):
         _tell(sentence)
     if swept.dropped:
-        _tell(f"{swept.dropped:,} rows of other points were in the table and went")
+        _tell(f"removed {counted(swept.dropped, 'row')} of other points from the table")
     if swept.failures:
         point, outcome = swept.failures[0]
         what = " ".join(str(label) for label in point.labels if label != "")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.common.numbers import MICROSECONDS
+from gpusim.common.tables import counted
 from gpusim.io import source
 from gpusim.io.timeline import (
     Activity,
@@ -78,7 +79,7 @@ def read(path: Path) -> Timeline:
         found.activities.append(Activity(device, stream, start, duration, work, order))
     if others:
         found.remarks.append(
-            f"{others} rows that are no kernel, copy or memset (unified memory, markers) are left out."
+            f"Left out: {counted(others, 'row')} of no kernel, copy or memset (unified memory, markers)."
         )
     if of_nsys:
         found.remarks.append("Sizes of shared memory are those of the table, which rounds them.")

@@ -8,6 +8,7 @@ from sys import intern
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line
+from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.timeline import (
@@ -184,10 +185,10 @@ class _Reader:
         self._waits()
         self._name_operations()
         if self.unusable:
-            found.remarks.append(f"{self.unusable} GPU events {_UNUSABLE} are left out.")
+            found.remarks.append(f"Left out: {counted(self.unusable, 'GPU event')} {_UNUSABLE}.")
         if self.calls_to_wait and not found.tells_waits:
             found.remarks.append(
-                f"{self.calls_to_wait} calls made a stream wait; what for is not in the profile "
+                f"{counted(self.calls_to_wait, 'call')} made a stream wait; what for is not in the profile "
                 "(PyTorch records it with enable_cuda_sync_events)."
             )
         return found

@@ -17,6 +17,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import is_file
+from gpusim.common.tables import counted
 from gpusim.io import source
 from gpusim.io.timeline import (
     Activity,
@@ -153,17 +154,17 @@ class _Export:
         self._kernels()
         self._copies()
         if self.backwards:
-            what = f"{self.backwards} kernels, copies or memsets that end before they start"
+            what = f"{counted(self.backwards, 'row')} of kernels, copies or memsets with the end before the start"
             if not self.found.kernels_by_device():
                 raise InputError(self.path, self.kernels, f"holds no kernels beside {what}", _AN_EXPORT)
-            self.found.remarks.append(f"{what} are left out.")
+            self.found.remarks.append(f"Left out: {what}.")
         self._products()
         self._threads()
         self._ranges()
         self._syncs()
         if count := self._count(GRAPHS):
             self.found.remarks.append(
-                f"{count} launches of CUDA graphs were recorded whole and are left out "
+                f"Left out: {counted(count, 'run')} of CUDA graphs that were recorded whole "
                 "(nsys profile --cuda-graph-trace=node records their kernels)."
             )
         return self.found
@@ -215,7 +216,7 @@ class _Export:
             self._add(row, work, f"graph{_whole(graph)}" if graph else "graph" if node else "")
         if from_graphs:
             self.found.remarks.append(
-                f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream."
+                f"{counted(from_graphs, 'kernel')} of CUDA graphs: the order is that of their stream."
             )
 
     def _copies(self) -> None:
@@ -231,7 +232,7 @@ class _Export:
             self._add(row, CopyRun("memset", "d2d", _whole(row["bytes"] or 0)))
         if migrations:
             self.found.remarks.append(
-                f"{migrations} migrations of unified memory are left out: "
+                f"Left out: {counted(migrations, 'migration')} of unified memory; "
                 "the time that kernels waited for them is in the kernels' durations."
             )
 
@@ -326,8 +327,8 @@ class _Export:
         self.found.tells_waits = not waits or unknown < waits
         if unknown:
             self.found.remarks.append(
-                f"{unknown} waits of streams name no recorded event "
-                "(nsys profile --cuda-event-trace=true records them)."
+                f"No event was recorded for {counted(unknown, 'wait')} of streams "
+                "(nsys profile --cuda-event-trace=true records events)."
             )
 
     def _records(self) -> dict[tuple[str, Any], tuple[str, str, int]]:

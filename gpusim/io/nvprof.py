@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line
+from gpusim.common.tables import counted
 from gpusim.io import chrome
 from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, copy_run, count, finite
 
@@ -51,7 +52,9 @@ def read(path: Path) -> Timeline:
     if streamless:
         found.remarks.append("Kernels name no stream: they are taken as of one.")
     if lost:
-        found.remarks.append(f"{lost} copies or kernels without a usable stream, grid, size or time are left out.")
+        found.remarks.append(
+            f"Left out: {counted(lost, 'row')} of copies or kernels without a usable stream, grid, size or time."
+        )
     return found
 
 

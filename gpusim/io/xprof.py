@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpusim.common.errors import InputError, one_line
+from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.timeline import (
     Activity,
@@ -87,7 +88,7 @@ def read(path: Path) -> Timeline:
     if not found.kernels_by_device():
         raise InputError(path, "", "holds no kernels", A_PROFILE)
     if left_out:
-        found.remarks.append(f"{left_out} events of streams without a grid or a size are left out.")
+        found.remarks.append(f"Left out: {counted(left_out, 'event')} of streams without a grid or a size.")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from gpusim.common.errors import InputError, expected_one_of, faults_of, one_line, quote
 from gpusim.common.numbers import finite_number, whole_number
 from gpusim.common.spreadsheet import table_rows
+from gpusim.common.tables import counted
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Operation, Stream
@@ -63,7 +64,7 @@ def from_table(path: str | Path, device: str) -> Trace:
         for n, row in enumerate(rows):
             place = f"line {rows.line_num}"
             if None in row:
-                raise InputError(path, place, "has more values than there are columns", f"{len(columns)} values")
+                raise InputError(path, place, "has more values than there are columns", counted(len(columns), "value"))
             cells = {**OPTIONAL, **{name: cell for name, cell in row.items() if cell not in (None, "")}}
             stream, kernel = _row(path, place, f"kernel{n}", cells)
             streams.setdefault(stream, []).append(kernel)

@@ -15,7 +15,7 @@ from gpusim.common.files import read_text
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.recording import Row, kernel_rows
-from gpusim.lab.record.toolchain import FROM_START, build, counted, explain, listed, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, explain, listed, require_ncu, run, under_ncu
 
 SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
@@ -122,7 +122,7 @@ class Program:
     def _profiled(self, calls: Sequence[Call]) -> list[Row]:
         streams = self.folder / "streams.csv"
         command = [str(self.path), "once", str(self._calls_file(calls)), str(streams)]
-        log = counted(command, self.folder / "ncu.csv", COUNTERS, *FROM_START)
+        log = under_ncu(command, self.folder / "ncu.csv", COUNTERS, *FROM_START)
         if "ERR_NVGPUCTRPERM" in log:
             raise explain(log, 1, "ncu")
         return kernel_rows(log, {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())})

@@ -86,7 +86,12 @@ class Oracle:
         width = self._width(strategy, ranks)
         groups = ranks // width
         if groups > batch:
-            raise Impossible(None, strategy, f"{groups} groups of ranks for {batch} samples", f"at most {batch}")
+            raise Impossible(
+                None,
+                strategy,
+                f"{counted(groups, 'group')} of ranks for {counted(batch, 'sample')}",
+                f"at most {batch}",
+            )
         return self._divided(strategy, ranks, width, batch, ceil(batch / groups))
 
     def project_all(self, ranks: int, batch: int) -> list[Projection | Impossible]:
@@ -222,7 +227,9 @@ class Oracle:
     def _pipeline(self, p: int, batch: int) -> Projection:
         S = MICRO_BATCHES
         if batch < S:
-            raise Impossible(None, "pipeline", f"{batch} samples are no {S} micro-batches", f"{S} samples or more")
+            raise Impossible(
+                None, "pipeline", f"{counted(batch, 'sample')} cannot make {S} micro-batches", f"{S} samples or more"
+            )
         if p < 2:
             raise Impossible(None, "pipeline", "1 rank is no pipeline", "2 ranks or more")
         samples = batch / S
