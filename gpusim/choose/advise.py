@@ -522,11 +522,7 @@ def _ties(cost: float, least: float) -> bool:
 def _advice(
     trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice], first: str
 ) -> Advice:
-    """The choices in order, and the one to set, where one program may come first in a tie.
-
-    Raises:
-        InputError: none keeps all targets.
-    """
+    """The choices in order, and the one to set, where one program may come first in a tie."""
 
     def misses(one: Choice) -> float:
         return max(map(one.over, targets), default=1.0)

@@ -61,9 +61,7 @@ def pieces(
 ) -> Iterator[bytes]:
     """Read an open file to its end, at most ``size`` bytes at a time; its path is for messages.
 
-    Raises:
-        TooLarge: it has more than ``most`` bytes.
-        InputError: it is gzip data that ends too early.
+    Raises `TooLarge` where it has more than ``most`` bytes.
     """
     total = 0
     try:
@@ -229,10 +227,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     """Make a folder that appears under its name only once all that is in it is written; give the temporary folder.
 
     That is beside `path`, renamed when the block ends and removed when the block raises. Folders above it are made
-    where they are missing.
-
-    Raises:
-        InputError: `path` exists and is not empty, or something in it cannot be written.
+    where they are missing. What `require_new_folder` refuses stays as it is.
     """
     require_new_folder(path)
     target = Path(path).absolute()
@@ -282,12 +277,7 @@ def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
 def require_two_outputs(one: Path | None, other: Path | None) -> None:
     """Refuse a file that is also the other output of a command, or is in that folder, before either is written.
 
-    Args:
-        one: a file, or a folder that the command makes.
-        other: a file.
-
-    Raises:
-        InputError: one would replace the other.
+    ``one`` is a file, or a folder that the command makes; ``other`` is a file.
     """
     if one is None or other is None:
         return

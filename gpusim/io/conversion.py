@@ -41,15 +41,10 @@ def as_trace(
 ) -> Trace:
     """The trace of a timeline of one GPU, its activities in the order in which they started.
 
-    Args:
-        timeline: as `Timeline.on` gives it, with a kernel at least.
-        path: the profile, for errors.
-        name: of the trace.
-        gpu: that the profile was recorded on.
-        notes: sentences for the trace's notes, before the timeline's remarks.
-        order: where the dependencies between streams come from: the recorded waits, these or the recorded times where
-            the profile tells no waits, or nowhere.
-        stands_for: the product that the profile names, where ``gpu`` is another.
+    The timeline is as `Timeline.on` gives it, with a kernel at least. ``notes`` are sentences for the trace's notes,
+    before the timeline's remarks. ``order`` says where the dependencies between streams come from: the recorded waits,
+    these or the recorded times where the profile tells no waits, or nowhere. ``stands_for``: the product that the
+    profile names, where ``gpu`` is another.
     """
     activities = timeline.activities
     if len(activities) > MOST_OPERATIONS:

@@ -39,14 +39,12 @@ def template(device: str) -> Trace:
 
 
 def from_table(path: str | Path, device: str) -> Trace:
-    """Return a trace with one kernel per row of a CSV file, in the order of the rows.
+    """Return a trace with one kernel per row of a CSV file, in the order of the rows, with durations on a GPU.
 
-    Args:
-        path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per
-            thread of a block, its static and dynamic shared memory together, the duration of the kernel alone on the
-            whole GPU in microseconds, the stream that it runs on, and the program of that stream. A row
-            without a stream belongs to the stream that is named after its program.
-        device: name of the GPU that the durations are of.
+    The table has the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per thread of a
+    block, its static and dynamic shared memory together, the duration of the kernel alone on the whole GPU in
+    microseconds, the stream that it runs on, and the program of that stream. A row without a stream belongs to the
+    stream that is named after its program.
     """
     streams: dict[str, list[Operation]] = {}
     program_of: dict[str, str] = {}

@@ -31,11 +31,7 @@ class Models:
         self.ops, self.gpu, self.folder = ops, gpu, folder
 
     def measure(self, outcomes: bool) -> Iterator[str]:
-        """Profile every model; with ``outcomes`` also time every pair of them; yield a line of progress for each step.
-
-        Raises:
-            InputError: a model raises, cannot be captured in a CUDA graph or does not fit into the GPU's memory.
-        """
+        """Profile every model; ``outcomes``: also time every pair of them; yield a line of progress for each step."""
         make_folder(self.folder)
         queue, calls = self.gpu.queue(), dict[str, Call]()
         for name in tracked(self.ops.models, len(self.ops.models), "profiling"):

@@ -44,10 +44,7 @@ class Program:
     def time(self, calls: Sequence[Call]) -> Iterator[tuple[Call, Row]]:
         """Yield calls, timed one after the other, each with its printed output.
 
-        One that ends the program is not supported, and the rest go on.
-
-        Raises:
-            InputError: there is no GPU, or the program ends again and again.
+        One that ends the program is not supported, and the rest go on, unless the program ends again and again.
         """
         left, crashes = list(calls), 0
         while left:
@@ -73,11 +70,7 @@ class Program:
         yield from self.printed(what, *files)
 
     def printed(self, what: str, *files: Path) -> Iterator[str]:
-        """Yield the lines that the program prints while it runs; it reads files with calls and, for some, conditions.
-
-        Raises:
-            InputError: it ended with an error, in the words of `gpusim.lab.record.toolchain.explain`.
-        """
+        """Yield the lines that the program prints as it runs; it reads files with calls and, for some, conditions."""
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
             subprocess.Popen(

@@ -72,12 +72,7 @@ class Oracle:
             setattr(self, once, cache(getattr(self, once)))  # each worked out once
 
     def project(self, strategy: str, ranks: int, batch: int) -> Projection:
-        """An iteration of ``batch`` samples on ``ranks`` GPUs.
-
-        Raises:
-            Impossible: the strategy cannot use so many ranks; says what limits it.
-            InputError: there is no such strategy.
-        """
+        """An iteration of ``batch`` samples on ``ranks`` GPUs; `Impossible` where the strategy cannot use so many."""
         if strategy not in STRATEGIES:
             expected = expected_one_of(STRATEGIES, strategy)
             raise InputError(None, "--strategy", f"unknown strategy {quote(strategy)}", expected)
