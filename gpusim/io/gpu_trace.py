@@ -12,10 +12,8 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.common.numbers import MICROSECONDS
-from gpusim.common.tables import counted
 from gpusim.io import source
 from gpusim.io.timeline import (
-    Activity,
     CopyRun,
     KernelRun,
     Product,
@@ -75,12 +73,8 @@ def read(path: Path) -> Timeline:
         stream = StreamKey(
             row.get("Stream") or "0", context=row.get("Context", ""), green_context=row.get("GreenCtx", "")
         )
-        order = whole(row.get("CorrId")) or len(found.activities)
-        found.activities.append(Activity(device, stream, start, duration, work, order))
-    if others:
-        found.remarks.append(
-            f"Left out: {counted(others, 'row')} of no kernel, copy or memset (unified memory, markers)."
-        )
+        found.add(device, stream, start, duration, work, whole(row.get("CorrId")) or None)
+    found.leave_out(others, "row", "of no kernel, copy or memset (unified memory, markers)")
     if of_nsys:
         found.remarks.append("Sizes of shared memory are those of the table, which rounds them.")
     return found

@@ -12,7 +12,6 @@ from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.timeline import (
-    Activity,
     CopyRun,
     HostSync,
     KernelRun,
@@ -123,8 +122,7 @@ class _Reader:
         if external is not None and external != order:
             self.externals[len(self.found.activities)] = external
         label = f"graph{graph}" if (graph := whole(args.get("graph id"))) else ""
-        order = len(self.found.activities) if order is None else order
-        self.found.activities.append(Activity(device, key, start, duration, work, order, label))
+        self.found.add(device, key, start, duration, work, order, label)
 
     def _kernel(self, name: str, args: dict[str, Any]) -> KernelRun | None:
         if name not in self.names:
@@ -184,8 +182,7 @@ class _Reader:
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
         self._waits()
         self._name_operations()
-        if self.unusable:
-            found.remarks.append(f"Left out: {counted(self.unusable, 'GPU event')} {_UNUSABLE}.")
+        found.leave_out(self.unusable, "GPU event", _UNUSABLE)
         if self.calls_to_wait and not found.tells_waits:
             found.remarks.append(
                 f"{counted(self.calls_to_wait, 'call')} made a stream wait; what for is not in the profile "

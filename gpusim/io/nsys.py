@@ -20,7 +20,6 @@ from gpusim.common.files import is_file
 from gpusim.common.tables import counted
 from gpusim.io import source
 from gpusim.io.timeline import (
-    Activity,
     CopyRun,
     Direction,
     HostMemory,
@@ -64,6 +63,7 @@ _HOST_MEMORY: dict[int, HostMemory] = {0: "pageable", 1: "pinned"}
 _NVPROF_MEMORY: dict[int, HostMemory] = {1: "pageable", 2: "pinned"}  # CUPTI's own numbers
 _EVENT_SYNC, _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 1, 2, 3, 4  # CUPTI's kinds of synchronization
 _CALL_NUMBERS = re.compile(r"(?:, (?:seq|op_id) = \d+)+$")  # behind names of PyTorch's emit_nvtx
+_BACKWARDS = "of kernels, copies or memsets with the end before the start"
 _A_GPU_SIDE = (
     "a profile of a program that launches kernels and ends by itself, with no other profiler beside it "
     "(nsys status --environment tells what the machine lacks)"
@@ -154,19 +154,16 @@ class _Export:
         self._kernels()
         self._copies()
         if self.backwards:
-            what = f"{counted(self.backwards, 'row')} of kernels, copies or memsets with the end before the start"
             if not self.found.kernels_by_device():
-                raise InputError(self.path, self.kernels, f"holds no kernels beside {what}", _AN_EXPORT)
-            self.found.remarks.append(f"Left out: {what}.")
+                problem = f"holds no kernels beside {counted(self.backwards, 'row')} {_BACKWARDS}"
+                raise InputError(self.path, self.kernels, problem, _AN_EXPORT)
+            self.found.leave_out(self.backwards, "row", _BACKWARDS)
         self._products()
         self._threads()
         self._ranges()
         self._syncs()
-        if count := self._count(GRAPHS):
-            self.found.remarks.append(
-                f"Left out: {counted(count, 'run')} of CUDA graphs that were recorded whole "
-                "(nsys profile --cuda-graph-trace=node records their kernels)."
-            )
+        whole = "of CUDA graphs that were recorded whole (nsys profile --cuda-graph-trace=node records their kernels)"
+        self.found.leave_out(self._count(GRAPHS), "run", whole)
         return self.found
 
     def _no_kernels(self) -> InputError:
@@ -230,11 +227,8 @@ class _Export:
                 self._add(row, CopyRun("memcpy", direction, _whole(row["bytes"] or 0), memory))
         for row in self._rows(MEMSETS, (*_OF_WORK, "bytes"), _NEEDED):
             self._add(row, CopyRun("memset", "d2d", _whole(row["bytes"] or 0)))
-        if migrations:
-            self.found.remarks.append(
-                f"Left out: {counted(migrations, 'migration')} of unified memory; "
-                "the time that kernels waited for them is in the kernels' durations."
-            )
+        waited = "of unified memory; the time that kernels waited for them is in the kernels' durations"
+        self.found.leave_out(migrations, "migration", waited)
 
     def _add(self, row: sqlite3.Row, work: KernelRun | CopyRun, label: str = "") -> None:
         """Add the kernel or copy of a row, whose table has the columns `_OF_WORK`."""
@@ -245,10 +239,10 @@ class _Export:
             return
         context, green = _text(row["contextId"]), _text(row["greenContextId"] or "")
         key = StreamKey(str(row["streamId"]), _text(row["globalPid"]), context, green)
-        number = len(self.found.activities) if order is None else _whole(order)
+        number = None if order is None else _whole(order)
         process = _whole(key.process or 0) >> 24 & 0xFFFFFF  # of a globalPid: in the 24 bits above the thread's
         gpu = self.visible.get((process, _whole(device)), _whole(device))
-        self.found.activities.append(Activity(gpu, key, start / 1000, duration, work, number, label))
+        self.found.add(gpu, key, start / 1000, duration, work, number, label)
 
     def _visible_gpus(self) -> dict[tuple[int, int], int]:
         """Index of a GPU by process and that process's own number for it: CUDA_VISIBLE_DEVICES makes them differ."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line
-from gpusim.common.tables import counted
 from gpusim.io import chrome
 from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, copy_run, count, finite
 
@@ -51,10 +50,7 @@ def read(path: Path) -> Timeline:
     found.activities = _in_microseconds(sorted(seen.values(), key=lambda activity: activity.start_us))
     if streamless:
         found.remarks.append("Kernels name no stream: they are taken as of one.")
-    if lost:
-        found.remarks.append(
-            f"Left out: {counted(lost, 'row')} of copies or kernels without a usable stream, grid, size or time."
-        )
+    found.leave_out(lost, "row", "of copies or kernels without a usable stream, grid, size or time")
     return found
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from gpusim.common.numbers import finite_number, whole_number
-from gpusim.common.tables import grouped
+from gpusim.common.tables import counted, grouped
 from gpusim.trace.kernels import Mix, Work
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
@@ -163,6 +163,19 @@ class Timeline:
     tells_waits: bool = False  # the profile records the waits of streams, so that a wait it does not hold was none
     # the profiler ran one kernel at a time, so that its times tell nothing of the program's order
     one_at_a_time: bool = False
+
+    def add(
+        self, device: int, stream: StreamKey, start_us: float, duration_us: float, work: KernelRun | CopyRun,
+        order: int | None, label: str = "",
+    ) -> None:  # fmt: skip
+        """Add an activity; one without an order of its own comes after those before it."""
+        order = len(self.activities) if order is None else order
+        self.activities.append(Activity(device, stream, start_us, duration_us, work, order, label))
+
+    def leave_out(self, count: int, what: str, which: str) -> None:
+        """Remark that the reader left out some things, if any: ``what`` one is, and ``which`` they are."""
+        if count:
+            self.remarks.append(f"Left out: {counted(count, what)} {which}.")
 
     def kernels_by_device(self) -> dict[int, int]:
         """How many kernels each GPU ran, by index."""

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpusim.common.errors import InputError, one_line
-from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.timeline import (
-    Activity,
     CopyRun,
     KernelRun,
     Product,
@@ -82,13 +80,10 @@ def read(path: Path) -> Timeline:
             order = whole(event.args.get("correlation_id"))
             order = len(found.activities) if order is None else order
             key = StreamKey(stream[1], context=str(event.args.get("context_id", "")).removeprefix("$$"))
-            found.activities.append(
-                Activity(int(gpu[1]), key, event.start_us, event.duration_us, work, order, _label(event, order))
-            )
+            found.add(int(gpu[1]), key, event.start_us, event.duration_us, work, order, _label(event, order))
     if not found.kernels_by_device():
         raise InputError(path, "", "holds no kernels", A_PROFILE)
-    if left_out:
-        found.remarks.append(f"Left out: {counted(left_out, 'event')} of streams without a grid or a size.")
+    found.leave_out(left_out, "event", "of streams without a grid or a size")
     return found
 
 
