@@ -13,19 +13,8 @@ from pathlib import Path
 from gpusim.common.errors import InputError, one_line
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.io import source
-from gpusim.io.timeline import (
-    CopyRun,
-    KernelRun,
-    Product,
-    StreamKey,
-    Timeline,
-    copy_run,
-    count,
-    device_of,
-    finite,
-    three,
-    whole,
-)
+from gpusim.io.timeline import CopyRun, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.values import count, device_of, finite, three, whole
 
 A_GPU_TRACE = "nsys stats --report cuda_gpu_trace --format csv FILE"
 OF_NVPROF = "the output of nvprof --print-gpu-trace --csv"
@@ -121,7 +110,7 @@ def _work(name: str, row: Cells, units: Cells, scales: Mapping[str, float]) -> K
 
     if name.startswith("[CUDA mem"):
         ends = f"{row.get('SrcMemType', '')} {row.get('DstMemType', '')}"
-        return copy_run(name, "memset" in name.lower(), size("Size"), ends)
+        return CopyRun.of(name, "memset" in name.lower(), size("Size"), ends)
     grid, block = (three([row.get(f"{what} {axis}", "") for axis in "XYZ"]) for what in ("Grid", "Block"))
     if grid is None or block is None:
         raise ValueError("has no grid or block")

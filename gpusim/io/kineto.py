@@ -11,22 +11,8 @@ from gpusim.common.errors import InputError, one_line
 from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.operators import Operator, operator_of, work_of
-from gpusim.io.timeline import (
-    CopyRun,
-    HostSync,
-    KernelRun,
-    Product,
-    Range,
-    Span,
-    StreamKey,
-    Timeline,
-    Wait,
-    copy_direction,
-    copy_run,
-    count,
-    finite,
-    whole,
-)
+from gpusim.io.timeline import CopyRun, HostSync, KernelRun, Product, Range, Span, StreamKey, Timeline, Wait
+from gpusim.io.values import copy_direction, count, finite, whole
 
 _GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
 _CALLS = {"cuda_runtime", "cuda_driver", "runtime"}
@@ -228,7 +214,7 @@ def _meets(args: dict[str, Any]) -> str:
 
 def _copy(name: str, category: str, args: dict[str, Any]) -> CopyRun | None:
     size = count(args.get("bytes"))
-    return None if size is None else copy_run(name, "memset" in category, size)
+    return None if size is None else CopyRun.of(name, "memset" in category, size)
 
 
 def _stream(event: dict[str, Any], args: dict[str, Any]) -> str | None:

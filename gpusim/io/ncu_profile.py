@@ -12,7 +12,8 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import source
 from gpusim.io.ncu import DURATION, Counters, clocked, mix_from_counters
-from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, finite, three, whole
+from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.values import finite, three, whole
 from gpusim.trace.kernels import Mix
 
 REPORT_MAGIC = b"NVR\x00"

@@ -19,20 +19,8 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import is_file
 from gpusim.common.tables import counted
 from gpusim.io import source
-from gpusim.io.timeline import (
-    CopyRun,
-    Direction,
-    HostMemory,
-    HostSync,
-    KernelRun,
-    Product,
-    Range,
-    Span,
-    StreamKey,
-    Timeline,
-    Wait,
-    whole,
-)
+from gpusim.io.timeline import CopyRun, HostMemory, HostSync, KernelRun, Product, Range, Span, StreamKey, Timeline, Wait
+from gpusim.io.values import Direction, whole
 
 MAGIC = b"SQLite format 3\x00"
 REPORTS = (".nsys-rep", ".qdrep")  # of nsys itself, which only it reads
