@@ -371,8 +371,7 @@ class Session:
     def _divisions(self, trace: Trace, oracle: Oracle) -> tuple[dict[int, str], tuple[str, ...]]:
         """The best division of each GPU, as a policy, and notes on how they were found.
 
-        Raises:
-            InputError: GPUs that wait for one another; with ``objective=stp``, programs that cannot restart.
+        GPUs that wait for one another are refused, and with ``objective=stp`` programs that cannot restart.
         """
         traced, key = self._traced(trace), f"{oracle!r} {self.seed}"
         if key in traced.divisions:
@@ -470,11 +469,7 @@ def _require_wanted(restart: object, keep: object) -> None:
 def opened(
     trace: AnyTrace, gpu: Session | AnyGPU | None, recorded_on: AnyGPU | None = None, seed: int = 0
 ) -> tuple[Trace, Session]:
-    """A trace, and a session to replay it in: the one that is given, or one on a GPU; arguments as of `replay`.
-
-    Raises:
-        InputError: one of them is nothing of the kind, or its file is wrong.
-    """
+    """A trace, and a session to replay it in: the one that is given, or one on a GPU; arguments as of `replay`."""
     found = trace_of(trace)
     if isinstance(gpu, Session):
         return found, gpu

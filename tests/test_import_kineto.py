@@ -152,7 +152,10 @@ def test_wait_that_the_times_contradict_is_left_out_and_said(tmp_path: Path) -> 
     ]
     path = write(tmp_path / "a.json", events)
     assert depends(path)["beside"] == ()
-    assert any("1 waits between streams contradict" in line for line in import_profile(path).remarks)
+    assert any(
+        "Waits between streams that contradict the recorded times: 1, left out" in line
+        for line in import_profile(path).remarks
+    )
 
 
 def test_host_that_waits_for_the_device_orders_what_its_thread_launches_after(tmp_path: Path) -> None:
@@ -297,8 +300,8 @@ def test_zero_duration_and_kernels_side_by_side_are_said(tmp_path: Path) -> None
     events = [kernel("none", 0, 0), kernel("a", 10, 50, 7, order=2), kernel("b", 20, 50, 8, order=3)]
     imported = import_profile(write(tmp_path / "a.json", events))
     assert next(imported.trace.operations()).launches()[0].duration_us == 0.5
-    assert "1 kernels were recorded with 0 us" in imported.trace.notes
-    assert "2 kernels ran beside kernels of other streams" in imported.trace.notes
+    assert "Kernels recorded with 0 us: 1, taken as" in imported.trace.notes
+    assert "Kernels that ran beside kernels of other streams: 2;" in imported.trace.notes
 
 
 def test_several_gpus_make_a_clear_choice(tmp_path: Path) -> None:
@@ -307,7 +310,7 @@ def test_several_gpus_make_a_clear_choice(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", [kernel("on 0", 0), other], deviceProperties=[V100, {**V100, "id": 1}])
     imported = import_profile(path)
     assert [op.launches()[0].name for op in imported.trace.operations()] == ["on 0"]
-    assert "GPU 0: 1 kernels, GPU 1: 1 kernels" in imported.remarks[0]
+    assert "GPU 0: 1 kernel, GPU 1: 1 kernel" in imported.remarks[0]
     chosen = import_profile(path, device=1).trace
     assert [op.launches()[0].name for op in chosen.operations()] == ["on 1"]
     assert "--device: GPU 2 ran no kernels; expected one of 0, 1" in refused(path, device=2)
@@ -487,7 +490,7 @@ def test_every_gpu_event_that_cannot_be_used_is_left_out_and_counted(tmp_path: P
     from_host_to_host = gpu_event("gpu_memcpy", "Memcpy HtoH (Pageable -> Pageable)", 5, -1)
     imported = import_profile(write(tmp_path / "a.json", [kernel("good", 0), from_host_to_host, bad]))
     assert [op.launches()[0].name for op in imported.trace.operations()] == ["good"]
-    assert "1 GPU events without a usable grid, size, time, stream or GPU are left out." in imported.remarks
+    assert "Left out: 1 GPU event without a usable grid, size, time, stream or GPU." in imported.remarks
 
 
 def test_stream_may_be_told_by_the_row_alone(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_gpu_is_that_which_the_process_saw_under_the_number(tmp_path: Path) -> N
     found = imported(tmp_path, tables)
     assert found.trace.device == "h200"
     assert [op.launches()[0].duration_us for op in found.trace.operations()] == [1.0]
-    assert "GPU 1: 1 kernels, GPU 2: 1 kernels" in found.remarks[0]
+    assert "GPU 1: 1 kernel, GPU 2: 1 kernel" in found.remarks[0]
     chosen = import_profile(tmp_path / "a.sqlite", device=2).trace
     assert [op.launches()[0].duration_us for op in chosen.operations()] == [2.0]
 
@@ -127,8 +127,8 @@ def test_host_memory_of_copies_and_migrations_of_unified_memory(tmp_path: Path) 
     found = imported(tmp_path, tables)
     copies = [(op.direction, op.memory) for op in found.trace.operations() if isinstance(op, Copy)]
     assert copies == [("h2d", "pageable"), ("h2d", "pinned"), ("d2h", "pageable"), ("d2h", "pinned")]
-    assert any(line.startswith("2 migrations of unified memory are left out") for line in found.remarks)
-    assert "1 copies do not tell the kind of host memory: it is taken as pinned." in found.remarks
+    assert any(line.startswith("Left out: 2 migrations of unified memory") for line in found.remarks)
+    assert "Copies of an unknown kind of host memory: 1, taken as pinned." in found.remarks
 
 
 def test_streams_of_green_contexts_and_processes_have_names_of_their_own(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_kernels_of_graphs_say_so(tmp_path: Path) -> None:
     rows = [kernel(0, 10, 1, graphId=4, graphNodeId=1), kernel(10, 20, 1, graphId=4, graphNodeId=2)]
     found = imported(tmp_path, {nsys.KERNELS: rows, nsys.GRAPHS: [{"start": 0, "end": 1}]})
     assert [op.id for op in found.trace.operations()] == ["graph4/0", "graph4/1"]
-    assert any("2 kernels are from CUDA graphs" in line for line in found.remarks)
-    assert any("1 launches of CUDA graphs were recorded whole" in line for line in found.remarks)
+    assert any("2 kernels of CUDA graphs" in line for line in found.remarks)
+    assert any("Left out: 1 run of CUDA graphs that were recorded whole" in line for line in found.remarks)
 
 
 def sync(order: int, kind: int, **changed: Any) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def test_event_makes_the_next_launch_wait_for_the_last_before_the_record(tmp_pat
 def test_waits_without_a_recorded_event_are_counted(tmp_path: Path) -> None:
     rows = [kernel(0, 9000, 1), kernel(10_000, 12_000, 6, streamId=20)]
     found = imported(tmp_path, {nsys.KERNELS: rows, nsys.SYNCS: [sync(5, 2)]})
-    assert any("1 waits of streams name no recorded event" in line for line in found.remarks)
+    assert any("No event was recorded for 1 wait of streams" in line for line in found.remarks)
     assert (found.trace.order, [op.depends_on for op in found.trace.operations()]) == ("inferred", [(), ("kernel/0",)])
     as_recorded = import_profile(tmp_path / "a.sqlite", order="recorded").trace
     assert [op.depends_on for op in as_recorded.operations()] == [(), ()]
@@ -197,7 +197,7 @@ def test_work_that_ends_before_it_starts_is_left_out_and_counted(tmp_path: Path)
     tables = {nsys.KERNELS: [kernel(0, 1000, 1), kernel(3000, 2000, 2)], nsys.MEMSETS: [memset]}
     found = imported(tmp_path, tables)
     assert [op.id for op in found.trace.operations()] == ["kernel/0"]
-    assert "2 kernels, copies or memsets that end before they start are left out." in found.remarks
+    assert "Left out: 2 rows of kernels, copies or memsets with the end before the start." in found.remarks
 
 
 def test_host_of_one_process_does_not_wait_for_another(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_gzip_is_unpacked_first(tmp_path: Path) -> None:
         ),
         ({nsys.KERNELS: [kernel(0, 10, 1, gridX=1.9)], nsys.GPUS: [H200]}, "has '1.9' where a whole number should be"),
         ({nsys.KERNELS: [kernel(0, 10, 1, gridX="1_6")], nsys.GPUS: [H200]}, "has '1_6' where"),
-        ({nsys.KERNELS: [kernel(20, 10, 1)], nsys.GPUS: [H200]}, "holds no kernels beside 1 kernels"),
+        ({nsys.KERNELS: [kernel(20, 10, 1)], nsys.GPUS: [H200]}, "holds no kernels beside 1 row of kernels"),
         ({nsys.KERNELS: [kernel(0, 10, 1, gridX=0)], nsys.GPUS: [H200]}, "grid[0]"),
     ],
 )

@@ -70,7 +70,7 @@ def test_rows_of_unified_memory_markers_and_calls_are_left_out(tmp_path: Path) -
     rows = "".join(f"0.7,{duration}{',' * 17}{name},\n" for name, duration in others.items())
     imported = import_profile(written(tmp_path / "a.csv", UNITS_ROW + rows))
     assert len(list(imported.trace.operations())) == 3
-    assert any(line.startswith("4 rows that are no kernel, copy or memset") for line in imported.remarks)
+    assert any(line.startswith("Left out: 4 rows of no kernel, copy or memset") for line in imported.remarks)
 
 
 def test_utf16_as_powershell_writes_it(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_chrome_form_without_streams_registers_and_names_of_gpus(tmp_path: Path)
         ((4, 2, 1), 8.0)
     ] * 2
     assert "Kernels name no stream: they are taken as of one." in imported.remarks
-    assert any(line.startswith("1 copies or kernels without a usable stream") for line in imported.remarks)
+    assert any(line.startswith("Left out: 1 row of copies or kernels without") for line in imported.remarks)
 
 
 def test_empty_cell_of_registers_is_0(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_chrome_form_with_numbers_that_are_none(tmp_path: Path, bad: dict[str, A
     path.write_text(json.dumps([event("a", "b", **args), event("a", "b", "bad", **{**args, **bad})]))
     imported = import_profile(path, gpu=load_gpu("v100"))
     assert [op.launches()[0].name for op in imported.trace.operations()] == ["pool(float*)"]
-    assert "1 copies or kernels without a usable stream, grid, size or time are left out." in imported.remarks
+    assert "Left out: 1 row of copies or kernels without a usable stream, grid, size or time." in imported.remarks
 
 
 def test_fused_kernels_of_hfuse(shared: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_command_takes_several_profiles(tmp_path: Path, capsys: pytest.Captu
     assert cli.main(["import", "kineto", *paths, "-o", str(out)]) == 0
     said = capsys.readouterr().out
     assert "4 kernels, 6 operations, 2 streams, recorded on v100" in said
-    assert "Each rank: 2 of 2 kernels have no counters" in said
+    assert "Each rank: Kernels without counters: 2 of 2;" in said
     assert [stream.name for stream in load_trace(out).streams] == ["rank1/stream7", "rank0/stream7"]
     assert cli.main(["import", "nonsense", paths[0], "-o", str(out)]) == 2
     assert "nonsense" in capsys.readouterr().err

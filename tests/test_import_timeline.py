@@ -13,19 +13,8 @@ from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io.conversion import _beside_others
 from gpusim.io.order import dependencies
 from gpusim.io.products import gpu_stem, recording_gpu, stands_in
-from gpusim.io.timeline import (
-    CLOCK_US,
-    Activity,
-    KernelRun,
-    Product,
-    StreamKey,
-    Timeline,
-    copy_direction,
-    count,
-    finite,
-    three,
-    whole,
-)
+from gpusim.io.timeline import CLOCK_US, Activity, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.values import copy_direction, count, finite, three, whole
 
 WORK = KernelRun("k", (1, 1, 1), (32, 1, 1), 8, 0, 0)
 

@@ -173,7 +173,7 @@ def test_the_json_of_jax_is_read_as_the_xplane(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     assert detect(path) == "xprof"
     found = import_profile(path, gpu="h200")
-    assert "1 events of streams without a grid or a size are left out." in found.remarks
+    assert "Left out: 1 event of streams without a grid or a size." in found.remarks
     binary = tmp_path / "host.xplane.pb"
     binary.write_bytes(HOST + gpu())
     assert found.trace.streams == import_profile(binary, gpu="h200").trace.streams

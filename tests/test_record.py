@@ -297,7 +297,7 @@ def test_a_recording_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"blocks": 1}, "blocks.bin: holds 1 blocks; expected at least 2"),
+        ({"blocks": 1}, "blocks.bin: holds 1 block; expected at least 2"),
         ({"progress": 15}, "progress.bin: holds 15 stamps; expected at least 16"),
         ({"columns": "experiment,case"}, "launches.csv: header: lacks rep, role, kernel"),
     ],

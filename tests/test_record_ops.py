@@ -162,7 +162,7 @@ def test_outcomes(file: Path) -> None:
 def test_models(file: Path) -> None:
     said = _record(file)
     models = file.parent / "out" / "models"
-    assert {f"{models / 'small'}: 1 kernels in a pass", f"{models / 'small'}: without counters"} <= set(said)
+    assert {f"{models / 'small'}: 1 kernel in a pass", f"{models / 'small'}: without counters"} <= set(said)
     rows = _rows(models / "pairs.csv")
     assert [row["mode"] for row in rows[:4]] == ["alone", "streams", "green", "alone_green"]
     assert {(row["na"], row["nb"]) for row in rows} == {("10", "4")}

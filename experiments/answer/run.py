@@ -24,16 +24,12 @@ from experiments.policy_study.run import STUDY as POLICIES
 from experiments.spaa20_27_cases import report as cases_report
 from experiments.spaa20_27_cases.run import STUDY as CASES
 from gpusim.common.files import write_text
+from gpusim.lab.names import title
 from gpusim.results.error_band import measured_errors, span
 from gpusim.results.metrics import geometric_mean
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "answer.md"
-KINDS = {
-    "modules_streams": "branches in streams",
-    "streams": "two streams",
-    "green": "SM split",
-    "quota": "blocks of two kernels on one SM",
-}
+KINDS = ("modules_streams", "streams", "green", "quota")
 
 
 # ---- what there is to gain -------------------------------------------------------------------------------------------
@@ -191,9 +187,9 @@ def policies() -> str:
 def bars() -> str:
     """The model error of each kind of sharing that was measured."""
     cells = []
-    for kind, words in KINDS.items():
+    for kind in KINDS:
         for source, (least, most) in measured_errors(kind).items():
-            cells.append([words, source, f"{span(least, most, '±')} %"])
+            cells.append([title(kind), source, f"{span(least, most, '±')} %"])
     if not cells:
         return "This version of the model was not scored yet."
     return table(["sharing", "GPU", "error by length of calls: smallest to largest"], cells)

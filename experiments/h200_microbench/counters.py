@@ -15,7 +15,7 @@ from gpusim.common.errors import InputError
 from gpusim.lab.record import microbench
 from gpusim.lab.record.block_log import Launch, Table, load_recording
 from gpusim.lab.record.counters import STALL_REASONS, STALLED, counted_rows
-from gpusim.lab.record.toolchain import build, counted, require_ncu
+from gpusim.lab.record.toolchain import build, require_ncu, under_ncu
 
 COUNTERS = {
     "gpu__time_duration.sum": "duration_ns",
@@ -87,9 +87,9 @@ def _counted(text: str, counters: dict[str, str], launches: int) -> Table:
 def record(program: Path, folder: Path) -> dict[str, Table]:
     """Profile the built microbenchmarks, which log into a folder; return both tables by name."""
     command, log = [str(program), str(folder)], folder / "ncu.csv"
-    residency = counted([*command, "counters"], log, COUNTERS)
+    residency = under_ncu([*command, "counters"], log, COUNTERS)
     tables = {"counters": counter_table(residency, load_recording(folder).launches)}
-    memory = counted([*command, "memory_counters"], log, MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
+    memory = under_ncu([*command, "memory_counters"], log, MEMORY_COUNTERS, "--kernel-name", "regex:memory_kernel")
     return tables | {"memory_counters": memory_counter_table(memory, load_recording(folder).scalars)}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpusim.common.files import MAX_BYTES, read_text, write_table
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.own_program import DEVICE_COUNTERS
-from gpusim.lab.record.toolchain import FROM_START, build, counted, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, require_ncu, run, under_ncu
 
 HERE = Path(__file__).resolve().parent
 SIZES = ("published", "other")
@@ -32,7 +32,7 @@ def main() -> None:
             command = [str(program), str(folder), sizes]
             run(command, "the kernels")
             metrics = (*COUNTERS, *DEVICE_COUNTERS, BUSIEST)
-            log = counted([*command, "profile"], folder / "ncu.csv", metrics, *FROM_START)
+            log = under_ncu([*command, "profile"], folder / "ncu.csv", metrics, *FROM_START)
             for name in ("kernels.csv", "pairs.csv"):
                 write_table(HERE / f"{sizes}_{name}", read_text(folder / name, MAX_BYTES))
             write_table(HERE / f"{sizes}_ncu.csv.gz", log)

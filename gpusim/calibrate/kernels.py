@@ -21,12 +21,9 @@ SEED_RANGE = 2**31
 class Kernels:
     """The models of a trace's kernels on one GPU, each fitted once; can be used for many replays.
 
-    Args:
-        device: the GPU that they were recorded on.
-        gpu: the GPU to replay them on.
-        seed: of the jitter of their blocks; 0: that of the fit to the recording.
-        like: kernels recorded on the same device, with which fits are shared.
-        fits: of earlier runs, to take from and to add to; None: those of this run only.
+    They were recorded on ``device`` and are replayed on ``gpu``. ``seed`` is that of the jitter of their blocks; 0:
+    that of the fit to the recording. Fits are shared with those of ``like``, kernels recorded on the same device, and
+    taken from and added to ``fits`` of earlier runs.
     """
 
     def __init__(

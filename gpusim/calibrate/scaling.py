@@ -28,11 +28,7 @@ BELIEF = 0.006  # misfit that a factor of e must make good: counters are believe
 
 
 def fitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
-    """The model of a launch on the GPU that it was recorded on, corrected by its scaling points.
-
-    Raises:
-        InputError: no SM of the GPU holds one of its blocks, or a point is of as many SMs as it has or more.
-    """
+    """The model of a launch on the GPU that it was recorded on, corrected by its scaling points."""
     model = anchored(launch, gpu, place)
     if launch.scaling is None:
         return model

@@ -147,6 +147,8 @@ def _reasons(advice: Advice) -> list[str]:
             why = "the recommended setting is simpler to set up"
             if other_way.mechanism == "streams" and advice.first:
                 why = f"the few kernels of {advice.first} should not wait for others"
+            elif other_way.mechanism == "in turn":
+                why = "it slows the programs more, on average"
             lines.append(f"{other_way} is within {100 * TIE:.0f} % of it: a tie, and {why}")
         else:
             worse = f"closest: {other_way}, {100 * behind:.1f} % worse"

@@ -4,7 +4,8 @@ Programs run once, for the makespan, and restart until each has ended once, for 
 throughput is the part of STP of the programs without a target: what others do while one keeps its own. Programs with
 arrivals are replayed with these instead. A setting is recommended if it is the best by the objective among those
 that keep all targets. Settings whose difference from it is within the model's error are ties; of these the one that
-asks least of whoever sets it is recommended [D].
+asks least of whoever sets it is recommended [D]. Running in turn asks nothing, and is recommended in a tie only if it
+also slows the programs no more, on average, than each of the others [D]: it may slow a short program a hundred times.
 
 A program whose kernels run for a small part of its pass gets priority in a tie with plain streams. Its copies and host
 work overlap the kernels of others only if its own kernels do not wait behind these, while the others lose little. It is
@@ -105,6 +106,11 @@ class Choice:
         if value is None:
             return inf
         return value if objective == "antt" else -value
+
+    @property
+    def mean_slowdown(self) -> float:
+        """Mean of the programs' slowdowns: ``antt``, and the same of programs that run once."""
+        return fmean(self.slowdown.values())
 
     def over(self, target: Target) -> float:
         """By which factor it misses a target; 1 or less: it is kept."""
@@ -516,11 +522,7 @@ def _ties(cost: float, least: float) -> bool:
 def _advice(
     trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice], first: str
 ) -> Advice:
-    """The choices in order, and the one to set, where one program may come first in a tie.
-
-    Raises:
-        InputError: none keeps all targets.
-    """
+    """The choices in order, and the one to set, where one program may come first in a tie."""
 
     def misses(one: Choice) -> float:
         return max(map(one.over, targets), default=1.0)
@@ -541,7 +543,9 @@ def _advice(
         raise InputError(None, "--slo", f"no setting keeps {' and '.join(map(str, targets))}", expected)
     least = keeping[0].cost(objective)
     tied = [one for one in keeping if _ties(one.cost(objective), least)]
-    best = min(tied, key=lambda one: (effort(one), one.cost(objective)))
+    least_slowed = min(one.mean_slowdown for one in tied)
+    candidates = [one for one in tied if one.setting.mechanism != "in turn" or _ties(one.mean_slowdown, least_slowed)]
+    best = min(candidates, key=lambda one: (effort(one), one.cost(objective)))
     if best.setting.mechanism == "streams":
         best = next((one for one in tied if [*one.setting.priorities] == [first]), best)
     return Advice(trace, gpu, objective, targets, tuple(ordered), best, first=first)

@@ -17,13 +17,10 @@ MOST_NAMED = 3  # convolutions in the note
 
 
 def fitting(trace: Trace, gpu: GPU) -> tuple[Trace, str]:
-    """A trace whose convolutions can run on a GPU, as far as their alternatives allow.
+    """A trace whose convolutions can run on a GPU, as far as their alternatives allow, and a note on what differs.
 
     Where no SM can hold a block of some kernel of the selected algorithm, the convolution uses the fastest recorded
     alternative whose kernels all fit.
-
-    Returns:
-        The trace, and a note on the algorithms that differ from the selected ones; empty if none does.
     """
     changed = {op.id: found for _, op in _unfit(trace, gpu) if (found := _alternative(op, gpu)) is not None}
     if not changed:
@@ -39,10 +36,9 @@ def fitting(trace: Trace, gpu: GPU) -> tuple[Trace, str]:
 
 
 def require_fit(trace: Trace, gpu: GPU) -> None:
-    """Refuse a convolution that cannot run on a GPU and tell which of its alternatives could.
+    """Refuse the first convolution that cannot run on a GPU, but by one of its alternatives, and name these.
 
-    Raises:
-        InputError: for the first that has such an alternative; what has none, the replay refuses.
+    What has no such alternative is refused by the replay.
     """
     for place, convolution in _unfit(trace, gpu):
         found = _alternative(convolution, gpu)

@@ -173,8 +173,7 @@ class Bounds:
 def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     """A lower bound on the makespan of a trace as it is, under any policy that keeps the order of its streams.
 
-    Returns:
-        None for several GPUs, streams of requests and traces of over `MOST_OPERATIONS` operations.
+    None for several GPUs, streams of requests and traces of over `MOST_OPERATIONS` operations.
     """
     trace = session.kernels(trace).worked_out(trace)  # kernels as long as they take after the others
     operations = {op.id: op for op in trace.operations()}

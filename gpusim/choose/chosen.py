@@ -53,9 +53,8 @@ def is_sure(predicted: float, error: ChosenError | None) -> bool:
 def steps_taken(steps: Iterable[tuple[float, ChosenError | None]]) -> list[int]:
     """Numbers of the steps to take up from plain streams, which are step 0.
 
-    Args:
-        steps: each with its predicted gain over plain streams (percent) and the error of such choices. A step is taken
-            if its gain over the last one that was taken is sure.
+    Each has its predicted gain over plain streams (percent) and the error of such choices. A step is taken if its gain
+    over the last one that was taken is sure.
     """
     taken, gain = [0], 0.0
     for number, (predicted, error) in enumerate(steps, 1):

@@ -93,11 +93,8 @@ def least_in_lanes(
 ) -> float:
     """The least makespan of operations in some streams, each with SMs of its own or not.
 
-    ``graph`` is without the order of the streams. ``turn_us``: `stream_turn_us` of the GPU. No higher bound than
-    ``enough_us`` is sought.
-
-    Raises:
-        InputError: the streams cannot run in this order.
+    ``graph`` is without the order of the streams, with which it may have no circle. ``turn_us``: `stream_turn_us` of
+    the GPU. No higher bound than ``enough_us`` is sought.
     """
     waits = graph.with_order(lanes)
     lane = {id: n for n, ids in enumerate(lanes) for id in ids}

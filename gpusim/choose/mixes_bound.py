@@ -109,13 +109,9 @@ def program_of(
 ) -> Program | None:
     """The program that bounds the time of all operations, each by one of its options; None: there are too many mixes.
 
-    Args:
-        graph: the operations.
-        options: of each operation.
-        capacity: of an SM (`SMLimits.capacity`).
-        chain: operations that run one after the other.
-        idle_us: time before the first block runs, at least, which is that of the chain, too.
-        loads: whether all SMs share L2 and DRAM, and no policy limits the demand of a kernel.
+    ``capacity`` is that of an SM (`SMLimits.capacity`). The operations of ``chain`` run one after the other. The first
+    block runs after ``idle_us`` at least, that of the chain, too. ``loads``: whether all SMs share L2 and DRAM, and no
+    policy limits the demand of a kernel.
     """
     in_chain = [id in chain for id in graph.ids]
     for dominated, counts in TRIED:
@@ -187,8 +183,7 @@ def _mixes(
 def progress_in(kernels: Sequence[Kernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
     """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come.
 
-    Returns:
-        A row for each mix and order, and the mix of each row.
+    A row for each mix and order, and the mix of each row.
     """
     found: list[Reals] = []
     of_row: list[Mix] = []

@@ -60,11 +60,7 @@ class Work:
     divisions: Mapping[str, Mapping[str, Division]] = field(default_factory=dict)
 
     def planned(self, plan: Plan) -> Graph:
-        """Dependencies under a plan, with the order of its streams and its own waits.
-
-        Raises:
-            InputError: the plan runs against what the operations need.
-        """
+        """Dependencies under a plan, with the order of its streams and its own waits; these may not contradict."""
         return self.graph.with_order((*plan.lanes, *((earlier, later) for later, earlier in plan.waits)))
 
     def part(self, ids: Sequence[str]) -> Work:

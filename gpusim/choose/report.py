@@ -188,7 +188,7 @@ def _summary(selection: Selection, result: Result) -> list[str]:
     held = f"{_size(known_memory_bytes(selection, best))} of workspaces that may be live at once"
     if unknown := unknown_workspaces(selection.work, best.plan):
         held = f"unknown: the trace lacks the workspace of {counted(len(unknown), 'algorithm')} of the plan"
-    searched = "all plans looked at" if selection.complete else f"best of {selection.replays} plans replayed"
+    searched = "all plans looked at" if selection.complete else f"best of {counted(selection.replays, 'plan')} replayed"
     fastest = dict(selection.baselines).get("serial, fastest")
     gain = f"{result.metrics['speedup']:.3f}x over serial by the same algorithms"
     if fastest is not None:
@@ -227,7 +227,9 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     if error is None:
         return [f"the best plan found is {predicted}; no chosen plan was measured on {where}; model error of co-runs "
                 f"nobody chose: {_co_run_error(selection, result).text}"]  # fmt: skip
-    known = f"{error.plans} chosen plans measured on {where} gained {error.share:.2f} times what was predicted, "
+    known = (
+        f"{counted(error.plans, 'chosen plan')} measured on {where} gained {error.share:.2f} times what was predicted, "
+    )
     known += f"and one in ten {error.limit:.1f} points less than that"
     if selection.tie:
         instead = f"the recommendation is {over}"

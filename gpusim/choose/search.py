@@ -281,19 +281,11 @@ def _select(
 def work_of(
     trace: Trace, gpu: GPU, memory_bytes: int | None = None, divided: Divisions | None = None, *, sized: bool = False
 ) -> Work:
-    """The operations of a trace with the algorithms that can be chosen on a GPU within a limit.
+    """The operations of a trace with the algorithms that can be chosen on a GPU within a limit, one at least.
 
     An algorithm can be chosen where each kernel of it fits an SM and, under a limit, its workspace is known to keep it.
-
-    Args:
-        trace: the operations.
-        gpu: where they are to run.
-        memory_bytes: what the workspace of one may take; None: no limit.
-        divided: of convolutions, by id, divisions of their batch, which are algorithms like the others.
-        sized: only algorithms of known workspace, as under a limit.
-
-    Raises:
-        InputError: a convolution of which none can be chosen; a limit below what every plan needs.
+    ``memory_bytes`` is the limit of one workspace; None: none. ``divided`` has divisions of the batch of convolutions,
+    by id, which are algorithms like the others. ``sized``: only algorithms of known workspace, as under a limit.
     """
     graph, divided = graph_of(trace), divided or {}
     algorithms: dict[str, dict[str, ConvolutionAlgorithm]] = {}

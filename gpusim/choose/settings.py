@@ -79,15 +79,10 @@ def settings(gpu: GPU, programs: Sequence[str]) -> list[Setting]:
 
 
 def settings_by(gpu: GPU, programs: Sequence[str], mechanisms: Sequence[str]) -> list[Setting]:
-    """The settings of some mechanisms, and running in turn beside them.
+    """The settings of some mechanisms that the GPU has, each named once, and running in turn beside them.
 
-    Args:
-        gpu: the GPU.
-        programs: names, in the order of the trace.
-        mechanisms: names of mechanisms; letters of either case, and ``-`` may stand for the space: ``sm-split``.
-
-    Raises:
-        InputError: an empty, unknown or repeated name, or a mechanism that the GPU lacks.
+    Names of mechanisms may have letters of either case, and ``-`` for the space: ``sm-split``. Those of programs are in
+    the order of the trace.
     """
     found = settings(gpu, programs)
     there = list(dict.fromkeys(one.mechanism for one in found))

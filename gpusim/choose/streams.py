@@ -18,11 +18,7 @@ MOST_IN_GROUP = 3  # operations, as IOS has by default
 
 
 def lanes_of(streams: object) -> Lanes:
-    """Check and convert a list of streams, each a list of ids of operations.
-
-    Raises:
-        InputError: the argument has another form.
-    """
+    """Check and convert a list of streams, each a list of ids of operations."""
     if not isinstance(streams, list | tuple):
         raise InputError(None, "streams", f"is {quote(streams)}", "a name, or for each stream a list of ids")
     for lane in streams:

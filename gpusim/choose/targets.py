@@ -45,11 +45,7 @@ def _up(value: float) -> float:
 
 
 def target_of(text: str) -> Target:
-    """Read ``PROGRAM=x1.2`` or ``PROGRAM=5ms``.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """Read ``PROGRAM=x1.2`` or ``PROGRAM=5ms``."""
     name, _, value = text.rpartition("=")
     found = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)(us|ms|s)", value)
     number = float(found[1] or found[2]) if found else 0.0

@@ -11,7 +11,7 @@ from gpusim.commands.arguments import json_flag
 from gpusim.commands.validate import FIGURES, figures, only_regret
 from gpusim.common.errors import InputError
 from gpusim.common.files import require_output
-from gpusim.common.tables import Column, number, numbers, print_json, print_table, print_written
+from gpusim.common.tables import Column, counted, number, numbers, print_json, print_table, print_written
 from gpusim.lab.names import title
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     if args.template is not None:
         write_template(args.template, benchmark)
         conditions = sum(len(one.conditions) for one in benchmark)
-        print_written(args.template, f"{conditions} conditions are in {args.template}")
+        print_written(args.template, f"{args.template}: {counted(conditions, 'condition')}")
         return
     predicted = read_predictions(args.predictions, benchmark)
     scores = [score_of(one, predicted[one.part.name]) for one in benchmark if predicted[one.part.name]]
@@ -97,7 +97,7 @@ def _rows(score: Score) -> list[list[str]]:
         for one in score.summaries
     ]
     if score.choice is not None:
-        rows.append([*of, title("choice"), f"{score.choice.points} modules", *only_regret(score.choice)])
+        rows.append([*of, title("choice"), counted(score.choice.points, "module"), *only_regret(score.choice)])
     return rows
 
 

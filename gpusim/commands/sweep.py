@@ -166,7 +166,7 @@ def _tell_what_came_of_it(swept: Swept) -> None:
     for sentence in without_effect(swept):
         _tell(sentence)
     if swept.dropped:
-        _tell(f"{swept.dropped:,} rows of other points were in the table and went")
+        _tell(f"removed {counted(swept.dropped, 'row')} of other points from the table")
     if swept.failures:
         point, outcome = swept.failures[0]
         what = " ".join(str(label) for label in point.labels if label != "")
@@ -221,22 +221,17 @@ def _parameters(policy: str) -> tuple[str, dict[str, str]]:
 
 def _speedup_table(swept: Swept, quantity: str) -> tuple[list[Column], list[list[str]], str]:
     """Speedup against a varied quantity of the GPU, the others as the GPU has them: a column for each policy."""
-    from gpusim.hardware.gpu import load_gpu
-    from gpusim.hardware.what_if import value_of
-    from gpusim.sweeps.summary import against, grouped, rows
+    from gpusim.sweeps.summary import speedups_over
 
-    own = {gpu.name: gpu for gpu in swept.experiment.gpus}
-    others = [name for name in swept.experiment.varied if name != quantity]
     found: dict[tuple[str, float], dict[str, float]] = {}
-    by_policy = grouped(rows(swept), ("gpu", "policy"))
-    columns = dict.fromkeys(str(policy) for _, policy in by_policy)
-    for (gpu, policy), of in by_policy.items():
-        device = own.get(str(gpu)) or load_gpu(str(gpu))
-        for value, speedup in against(of, quantity, {name: value_of(device, name) for name in others}).items():
-            found.setdefault((str(gpu), float(value)), {})[str(policy)] = speedup
+    speedups = speedups_over(swept, quantity)
+    columns = dict.fromkeys(policy for _, policy in speedups)
+    for (gpu, policy), by_value in speedups.items():
+        for value, speedup in by_value.items():
+            found.setdefault((gpu.name, value), {})[policy] = speedup
     cells = [
-        [gpu, f"{value:,.10g}", *(f"{number(of[policy], 3)}x" if policy in of else "" for policy in columns)]
-        for (gpu, value), of in sorted(found.items(), key=lambda one: one[0])
+        [name, f"{value:,.10g}", *(f"{number(of[policy], 3)}x" if policy in of else "" for policy in columns)]
+        for (name, value), of in sorted(found.items(), key=lambda one: one[0])
     ]
     titles = [Column("gpu"), *numbers(quantity, *columns)]
     return titles, cells, f"Speedup over serial against {quantity}, other quantities as the GPU has them"

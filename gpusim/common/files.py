@@ -52,22 +52,26 @@ def opened(path: str | Path, expected: str = _REGULAR) -> Iterator[BinaryIO]:
             yield file
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, ValueError, zlib.error) as error:
         raise InputError(path, "", f"cannot be read ({_reason(error)})", expected) from None
 
 
-def pieces(file: BinaryIO | gzip.GzipFile, most: int, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """Read an open file to its end, at most ``size`` bytes at a time.
+def pieces(
+    file: BinaryIO | gzip.GzipFile, path: str | Path | None, most: int, size: int = CHUNK_BYTES
+) -> Iterator[bytes]:
+    """Read an open file to its end, at most ``size`` bytes at a time; its path is for messages.
 
-    Raises:
-        TooLarge: it has more than ``most`` bytes.
+    Raises `TooLarge` where it has more than ``most`` bytes.
     """
     total = 0
-    while piece := file.read(size):
-        total += len(piece)
-        if total > most:
-            raise TooLarge
-        yield piece
+    try:
+        while piece := file.read(size):
+            total += len(piece)
+            if total > most:
+                raise TooLarge
+            yield piece
+    except EOFError:
+        raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
 
 
 def most_unpacked(packed_bytes: int, most: int, expansion: int, free_bytes: int) -> int:
@@ -93,12 +97,10 @@ def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) ->
     content = io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            content.writelines(pieces(file, most))
+            content.writelines(pieces(file, path, most))
     except TooLarge:
         problem = f"is too large once decompressed from {len(data):,} bytes"
         raise InputError(path, "", problem, f"at most {most:,} bytes") from None
-    except EOFError:
-        raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
     except (OSError, zlib.error) as error:
         raise InputError(path, "", f"is not valid gzip ({error})", "a gzip file, or one named without .gz") from None
     return content.getvalue()
@@ -225,10 +227,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     """Make a folder that appears under its name only once all that is in it is written; give the temporary folder.
 
     That is beside `path`, renamed when the block ends and removed when the block raises. Folders above it are made
-    where they are missing.
-
-    Raises:
-        InputError: `path` exists and is not empty, or something in it cannot be written.
+    where they are missing. What `require_new_folder` refuses stays as it is.
     """
     require_new_folder(path)
     target = Path(path).absolute()
@@ -278,12 +277,7 @@ def require_output(path: str | Path, inputs: Iterable[str | Path] = ()) -> None:
 def require_two_outputs(one: Path | None, other: Path | None) -> None:
     """Refuse a file that is also the other output of a command, or is in that folder, before either is written.
 
-    Args:
-        one: a file, or a folder that the command makes.
-        other: a file.
-
-    Raises:
-        InputError: one would replace the other.
+    ``one`` is a file, or a folder that the command makes; ``other`` is a file.
     """
     if one is None or other is None:
         return

@@ -9,11 +9,7 @@ MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}  # in one of each un
 
 
 def whole_number(text: str) -> int:
-    """A whole number.
-
-    Raises:
-        ValueError: it is none, or has more than `MOST_DIGITS` digits.
-    """
+    """A whole number; ValueError where the text is none, or has more than `MOST_DIGITS` digits."""
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > MOST_DIGITS:
         raise ValueError(text)
@@ -21,11 +17,7 @@ def whole_number(text: str) -> int:
 
 
 def finite_number(text: str) -> float:
-    """A finite real number.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A finite real number; ValueError where the text is none."""
     value = float(text)
     if not text.isascii() or "_" in text or not math.isfinite(value):
         raise ValueError(text)

@@ -64,11 +64,9 @@ def table_rows(path: str | Path) -> Iterator[csv.DictReader[str]]:
 
 
 def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the rows of a table that has at least some columns, each with its line as a place for messages.
+    """Yield the rows of a table, one at least, each with its line as a place for messages.
 
-    Raises:
-        InputError: the file or a column is missing (``expected`` is what makes such a table), the file has no rows, or
-            a row has too few or too many fields.
+    It must have some columns, and as many fields in each row; ``expected`` is what makes such a table.
     """
     if not is_file(path):
         raise InputError(path, "file", "is missing", expected)

@@ -45,10 +45,7 @@ class Alone:
 class IdleSMs:
     """The SMs of a GPU for one launch after another.
 
-    Args:
-        gpu: the GPU.
-        domains: memory domain of each SM; None: one has all.
-        domain_share: of L2 and DRAM, for each memory domain.
+    ``domains`` has the memory domain of each SM (None: one has all), ``domain_share`` the share of L2 and DRAM of each.
     """
 
     def __init__(self, gpu: GPU, domains: list[int] | None = None, domain_share: Sequence[float] = (1.0,)) -> None:

@@ -18,12 +18,8 @@ class CachedCode:
     Any other kernel takes its place in the caches of the SMs on which it runs. Kernels with code that its own program
     lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. A
     recording already includes the effect of the program's own kernels. Programs in streams share the code of kernels of
-    one name. On SMs of their own they have copies, because each green context loads its kernels itself [D].
-
-    Args:
-        gpu: the GPU.
-        apart: whether programs run on SMs of their own.
-        names: of the kernels of each program.
+    one name. On SMs of their own (``apart``) they have copies, because each green context loads its kernels itself [D].
+    ``names`` are those of the kernels of each program.
     """
 
     def __init__(self, gpu: GPU, apart: bool, names: Sequence[Set[str]]) -> None:

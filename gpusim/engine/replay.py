@@ -45,11 +45,7 @@ class KernelSource(Protocol):
     """Gives the kernels of a trace as they are to be replayed."""
 
     def model(self, launch: KernelLaunch, place: str) -> KernelModel:
-        """The model of one launch.
-
-        Raises:
-            InputError: no SM of the GPU holds a block of it; ``place`` says where in the trace it stands.
-        """
+        """The model of one launch; where no SM holds a block of it, ``place`` says for the error where it stands."""
 
 
 def replay(

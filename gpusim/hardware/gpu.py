@@ -353,11 +353,7 @@ class GPU:
         return fp32_peak_tflops(self.sm_count, self.fp32_lanes_per_sm, self.boost_clock_mhz)
 
     def host_us(self, service: HostService, size_bytes: int, place: str) -> float:
-        """Return the time of a host service for a number of bytes, us.
-
-        Raises:
-            InputError: that was not measured on this GPU; ``place`` says what asks for it.
-        """
+        """Return the time of a host service for a number of bytes, us; errors name ``place``, which asks for it."""
         costs = self.host.of(service)
         if costs is None:
             expected = f"a duration, or a GPU whose file gives host.{service} (`gpusim record host`)"

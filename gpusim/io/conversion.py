@@ -41,15 +41,10 @@ def as_trace(
 ) -> Trace:
     """The trace of a timeline of one GPU, its activities in the order in which they started.
 
-    Args:
-        timeline: as `Timeline.on` gives it, with a kernel at least.
-        path: the profile, for errors.
-        name: of the trace.
-        gpu: that the profile was recorded on.
-        notes: sentences for the trace's notes, before the timeline's remarks.
-        order: where the dependencies between streams come from: the recorded waits, these or the recorded times where
-            the profile tells no waits, or nowhere.
-        stands_for: the product that the profile names, where ``gpu`` is another.
+    The timeline is as `Timeline.on` gives it, with a kernel at least. ``notes`` are sentences for the trace's notes,
+    before the timeline's remarks. ``order`` says where the dependencies between streams come from: the recorded waits,
+    these or the recorded times where the profile tells no waits, or nowhere. ``stands_for``: the product that the
+    profile names, where ``gpu`` is another.
     """
     activities = timeline.activities
     if len(activities) > MOST_OPERATIONS:
@@ -212,26 +207,27 @@ def _remarks(
     kernels = [a for a in activities if isinstance(a.work, KernelRun)]
     runs = [a.work for a in kernels if isinstance(a.work, KernelRun)]
     copies = [a.work for a in activities if isinstance(a.work, CopyRun)]
+    bare = sum(run.mix is None for run in runs)
+    communicating = sum(communicates(run.name) for run in runs)
+    of_unknown_memory = sum(copy.direction in ("h2d", "d2h") and copy.memory is None for copy in copies)
+    beside = _beside_others(kernels)
     told = (
+        (bare, f"Kernels without counters: {bare:,} of {len(kernels):,}; their demand is estimated"),
+        (of_unknown_memory, f"Copies of an unknown kind of host memory: {of_unknown_memory:,}, taken as pinned"),
         (
-            sum(run.mix is None for run in runs),
-            f"of {len(kernels):,} kernels have no counters: their demand is estimated",
+            communicating,
+            f"Kernels that exchange data with other GPUs: {communicating:,}; their durations include waiting for these",
         ),
         (
-            sum(copy.direction in ("h2d", "d2h") and copy.memory is None for copy in copies),
-            "copies do not tell the kind of host memory: it is taken as pinned",
+            beside,
+            f"Kernels that ran beside kernels of other streams: {beside:,}; their durations include interference",
         ),
-        (
-            sum(communicates(run.name) for run in runs),
-            "kernels exchange data with other GPUs: their durations include waiting for these",
-        ),
-        (_beside_others(kernels), "kernels ran beside kernels of other streams: their durations include interference"),
-        (rounded, f"kernels were recorded with 0 us and are taken as {LEAST_DURATION_US} us"),
-        (contradicted, "waits between streams contradict the recorded times and are left out"),
+        (rounded, f"Kernels recorded with 0 us: {rounded:,}, taken as {LEAST_DURATION_US} us"),
+        (contradicted, f"Waits between streams that contradict the recorded times: {contradicted:,}, left out"),
     )
-    remarks = [f"{count:,} {what}." for count, what in told if count]
+    remarks = [f"{sentence}." for count, sentence in told if count]
     if known_order is not None:
-        remarks.insert(1 if told[0][0] else 0, _ORDER_REMARKS[known_order])
+        remarks.insert(1 if bare else 0, _ORDER_REMARKS[known_order])
     return [*remarks, "Host time and gaps between kernels are left out."]
 
 

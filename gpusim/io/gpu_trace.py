@@ -13,20 +13,8 @@ from pathlib import Path
 from gpusim.common.errors import InputError, one_line
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.io import source
-from gpusim.io.timeline import (
-    Activity,
-    CopyRun,
-    KernelRun,
-    Product,
-    StreamKey,
-    Timeline,
-    copy_run,
-    count,
-    device_of,
-    finite,
-    three,
-    whole,
-)
+from gpusim.io.timeline import CopyRun, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.values import count, device_of, finite, three, whole
 
 A_GPU_TRACE = "nsys stats --report cuda_gpu_trace --format csv FILE"
 OF_NVPROF = "the output of nvprof --print-gpu-trace --csv"
@@ -74,12 +62,8 @@ def read(path: Path) -> Timeline:
         stream = StreamKey(
             row.get("Stream") or "0", context=row.get("Context", ""), green_context=row.get("GreenCtx", "")
         )
-        order = whole(row.get("CorrId")) or len(found.activities)
-        found.activities.append(Activity(device, stream, start, duration, work, order))
-    if others:
-        found.remarks.append(
-            f"{others} rows that are no kernel, copy or memset (unified memory, markers) are left out."
-        )
+        found.add(device, stream, start, duration, work, whole(row.get("CorrId")) or None)
+    found.leave_out(others, "row", "of no kernel, copy or memset (unified memory, markers)")
     if of_nsys:
         found.remarks.append("Sizes of shared memory are those of the table, which rounds them.")
     return found
@@ -126,7 +110,7 @@ def _work(name: str, row: Cells, units: Cells, scales: Mapping[str, float]) -> K
 
     if name.startswith("[CUDA mem"):
         ends = f"{row.get('SrcMemType', '')} {row.get('DstMemType', '')}"
-        return copy_run(name, "memset" in name.lower(), size("Size"), ends)
+        return CopyRun.of(name, "memset" in name.lower(), size("Size"), ends)
     grid, block = (three([row.get(f"{what} {axis}", "") for axis in "XYZ"]) for what in ("Grid", "Block"))
     if grid is None or block is None:
         raise ValueError("has no grid or block")

@@ -13,7 +13,7 @@ from typing import get_args
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import path_of
-from gpusim.common.tables import grouped
+from gpusim.common.tables import counted, grouped
 from gpusim.hardware.gpu import GPU, gpu_of
 from gpusim.io import FORMATS, Order, gpu_trace, kineto, ncu_profile, nsys, nvprof, ranks, source, xprof
 from gpusim.io.borrowing import Borrowed, borrow
@@ -261,7 +261,7 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
         raise InputError(path, "--device", f"GPU {chosen} ran no kernels", f"one of {', '.join(map(str, kernels))}")
     remarks = []
     if len(kernels) > 1:
-        counts = ", ".join(f"GPU {index}: {count} kernels" for index, count in kernels.items())
+        counts = ", ".join(f"GPU {index}: {counted(count, 'kernel')}" for index, count in kernels.items())
         remarks.append(f"The profile is of several GPUs ({counts}); this is GPU {chosen} (--device chooses).")
     return timeline.on(chosen), chosen, remarks
 

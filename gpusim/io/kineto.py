@@ -8,25 +8,11 @@ from sys import intern
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line
+from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.operators import Operator, operator_of, work_of
-from gpusim.io.timeline import (
-    Activity,
-    CopyRun,
-    HostSync,
-    KernelRun,
-    Product,
-    Range,
-    Span,
-    StreamKey,
-    Timeline,
-    Wait,
-    copy_direction,
-    copy_run,
-    count,
-    finite,
-    whole,
-)
+from gpusim.io.timeline import CopyRun, HostSync, KernelRun, Product, Range, Span, StreamKey, Timeline, Wait
+from gpusim.io.values import copy_direction, count, finite, whole
 
 _GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
 _CALLS = {"cuda_runtime", "cuda_driver", "runtime"}
@@ -122,8 +108,7 @@ class _Reader:
         if external is not None and external != order:
             self.externals[len(self.found.activities)] = external
         label = f"graph{graph}" if (graph := whole(args.get("graph id"))) else ""
-        order = len(self.found.activities) if order is None else order
-        self.found.activities.append(Activity(device, key, start, duration, work, order, label))
+        self.found.add(device, key, start, duration, work, order, label)
 
     def _kernel(self, name: str, args: dict[str, Any]) -> KernelRun | None:
         if name not in self.names:
@@ -183,11 +168,10 @@ class _Reader:
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
         self._waits()
         self._name_operations()
-        if self.unusable:
-            found.remarks.append(f"{self.unusable} GPU events {_UNUSABLE} are left out.")
+        found.leave_out(self.unusable, "GPU event", _UNUSABLE)
         if self.calls_to_wait and not found.tells_waits:
             found.remarks.append(
-                f"{self.calls_to_wait} calls made a stream wait; what for is not in the profile "
+                f"{counted(self.calls_to_wait, 'call')} made a stream wait; what for is not in the profile "
                 "(PyTorch records it with enable_cuda_sync_events)."
             )
         return found
@@ -230,7 +214,7 @@ def _meets(args: dict[str, Any]) -> str:
 
 def _copy(name: str, category: str, args: dict[str, Any]) -> CopyRun | None:
     size = count(args.get("bytes"))
-    return None if size is None else copy_run(name, "memset" in category, size)
+    return None if size is None else CopyRun.of(name, "memset" in category, size)
 
 
 def _stream(event: dict[str, Any], args: dict[str, Any]) -> str | None:

@@ -12,7 +12,8 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import source
 from gpusim.io.ncu import DURATION, Counters, clocked, mix_from_counters
-from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, finite, three, whole
+from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.values import finite, three, whole
 from gpusim.trace.kernels import Mix
 
 REPORT_MAGIC = b"NVR\x00"
@@ -57,11 +58,7 @@ class Profiled:
         return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
     def mix(self, path: Path, sm_count: int, recorded_us: float = 0.0) -> Mix | None:
-        """Demand of its blocks, with the SM clock if a recording without Nsight Compute took ``recorded_us``.
-
-        Raises:
-            InputError: a counter has a value that cannot be.
-        """
+        """Demand of its blocks, with the SM clock if a recording without Nsight Compute took ``recorded_us``."""
         try:
             mix = mix_from_counters(self.counters, sm_count)
             return clocked(mix, self.counters, recorded_us) if mix is not None and recorded_us > 0.0 else mix
@@ -82,10 +79,7 @@ def read(path: Path) -> list[Profiled]:
 def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timeline:
     """Return profiled launches as a timeline. Nsight Compute serialises them, so only their order is known.
 
-    Without the GPU that they were recorded on there are no mixes yet.
-
-    Raises:
-        InputError: a launch without a duration.
+    Without the GPU that they were recorded on there are no mixes yet. A launch without a duration is refused.
     """
     found = Timeline(one_at_a_time=True)
     clock_us = 0.0

@@ -15,7 +15,8 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.io import chrome, nsys, source
 from gpusim.io.kineto import refuse_amd
 from gpusim.io.products import gpu_stem, nearest
-from gpusim.io.timeline import Product, finite, whole
+from gpusim.io.timeline import Product
+from gpusim.io.values import finite, whole
 
 NSYS, KINETO = "nsys, TARGET_INFO_GPU", "PyTorch's profiler, deviceProperties"
 A_PROFILE = "a profile of nsys (SQLite) or of PyTorch, which describe the GPU"

@@ -17,22 +17,10 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import is_file
+from gpusim.common.tables import counted
 from gpusim.io import source
-from gpusim.io.timeline import (
-    Activity,
-    CopyRun,
-    Direction,
-    HostMemory,
-    HostSync,
-    KernelRun,
-    Product,
-    Range,
-    Span,
-    StreamKey,
-    Timeline,
-    Wait,
-    whole,
-)
+from gpusim.io.timeline import CopyRun, HostMemory, HostSync, KernelRun, Product, Range, Span, StreamKey, Timeline, Wait
+from gpusim.io.values import Direction, whole
 
 MAGIC = b"SQLite format 3\x00"
 REPORTS = (".nsys-rep", ".qdrep")  # of nsys itself, which only it reads
@@ -63,6 +51,7 @@ _HOST_MEMORY: dict[int, HostMemory] = {0: "pageable", 1: "pinned"}
 _NVPROF_MEMORY: dict[int, HostMemory] = {1: "pageable", 2: "pinned"}  # CUPTI's own numbers
 _EVENT_SYNC, _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 1, 2, 3, 4  # CUPTI's kinds of synchronization
 _CALL_NUMBERS = re.compile(r"(?:, (?:seq|op_id) = \d+)+$")  # behind names of PyTorch's emit_nvtx
+_BACKWARDS = "of kernels, copies or memsets with the end before the start"
 _A_GPU_SIDE = (
     "a profile of a program that launches kernels and ends by itself, with no other profiler beside it "
     "(nsys status --environment tells what the machine lacks)"
@@ -153,19 +142,16 @@ class _Export:
         self._kernels()
         self._copies()
         if self.backwards:
-            what = f"{self.backwards} kernels, copies or memsets that end before they start"
             if not self.found.kernels_by_device():
-                raise InputError(self.path, self.kernels, f"holds no kernels beside {what}", _AN_EXPORT)
-            self.found.remarks.append(f"{what} are left out.")
+                problem = f"holds no kernels beside {counted(self.backwards, 'row')} {_BACKWARDS}"
+                raise InputError(self.path, self.kernels, problem, _AN_EXPORT)
+            self.found.leave_out(self.backwards, "row", _BACKWARDS)
         self._products()
         self._threads()
         self._ranges()
         self._syncs()
-        if count := self._count(GRAPHS):
-            self.found.remarks.append(
-                f"{count} launches of CUDA graphs were recorded whole and are left out "
-                "(nsys profile --cuda-graph-trace=node records their kernels)."
-            )
+        whole = "of CUDA graphs that were recorded whole (nsys profile --cuda-graph-trace=node records their kernels)"
+        self.found.leave_out(self._count(GRAPHS), "run", whole)
         return self.found
 
     def _no_kernels(self) -> InputError:
@@ -215,7 +201,7 @@ class _Export:
             self._add(row, work, f"graph{_whole(graph)}" if graph else "graph" if node else "")
         if from_graphs:
             self.found.remarks.append(
-                f"{from_graphs} kernels are from CUDA graphs; their order is that of their stream."
+                f"{counted(from_graphs, 'kernel')} of CUDA graphs: the order is that of their stream."
             )
 
     def _copies(self) -> None:
@@ -229,11 +215,8 @@ class _Export:
                 self._add(row, CopyRun("memcpy", direction, _whole(row["bytes"] or 0), memory))
         for row in self._rows(MEMSETS, (*_OF_WORK, "bytes"), _NEEDED):
             self._add(row, CopyRun("memset", "d2d", _whole(row["bytes"] or 0)))
-        if migrations:
-            self.found.remarks.append(
-                f"{migrations} migrations of unified memory are left out: "
-                "the time that kernels waited for them is in the kernels' durations."
-            )
+        waited = "of unified memory; the time that kernels waited for them is in the kernels' durations"
+        self.found.leave_out(migrations, "migration", waited)
 
     def _add(self, row: sqlite3.Row, work: KernelRun | CopyRun, label: str = "") -> None:
         """Add the kernel or copy of a row, whose table has the columns `_OF_WORK`."""
@@ -244,10 +227,10 @@ class _Export:
             return
         context, green = _text(row["contextId"]), _text(row["greenContextId"] or "")
         key = StreamKey(str(row["streamId"]), _text(row["globalPid"]), context, green)
-        number = len(self.found.activities) if order is None else _whole(order)
+        number = None if order is None else _whole(order)
         process = _whole(key.process or 0) >> 24 & 0xFFFFFF  # of a globalPid: in the 24 bits above the thread's
         gpu = self.visible.get((process, _whole(device)), _whole(device))
-        self.found.activities.append(Activity(gpu, key, start / 1000, duration, work, number, label))
+        self.found.add(gpu, key, start / 1000, duration, work, number, label)
 
     def _visible_gpus(self) -> dict[tuple[int, int], int]:
         """Index of a GPU by process and that process's own number for it: CUDA_VISIBLE_DEVICES makes them differ."""
@@ -326,8 +309,8 @@ class _Export:
         self.found.tells_waits = not waits or unknown < waits
         if unknown:
             self.found.remarks.append(
-                f"{unknown} waits of streams name no recorded event "
-                "(nsys profile --cuda-event-trace=true records them)."
+                f"No event was recorded for {counted(unknown, 'wait')} of streams "
+                "(nsys profile --cuda-event-trace=true records events)."
             )
 
     def _records(self) -> dict[tuple[str, Any], tuple[str, str, int]]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome
-from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline, copy_run, count, finite
+from gpusim.io.timeline import Activity, CopyRun, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.values import count, finite
 
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
@@ -50,8 +51,7 @@ def read(path: Path) -> Timeline:
     found.activities = _in_microseconds(sorted(seen.values(), key=lambda activity: activity.start_us))
     if streamless:
         found.remarks.append("Kernels name no stream: they are taken as of one.")
-    if lost:
-        found.remarks.append(f"{lost} copies or kernels without a usable stream, grid, size or time are left out.")
+    found.leave_out(lost, "row", "of copies or kernels without a usable stream, grid, size or time")
     return found
 
 
@@ -67,7 +67,7 @@ def _activity(
         if not is_copy
         else None
         if size is None
-        else copy_run(name, "memset" in name.lower(), size)
+        else CopyRun.of(name, "memset" in name.lower(), size)
     )
     if start is None or duration is None or duration < 0 or work is None or stream in ("", None):
         return None

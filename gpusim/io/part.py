@@ -43,9 +43,6 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
 
     What the host launched during a step or range belongs to it, whichever thread launched it and whenever it ran. Of
     activities whose launch the profile does not tell, those that began during it. A window holds what began in it.
-
-    Raises:
-        InputError: the step or range is not in the profile, with those that are; or nothing ran in the part.
     """
     if not isinstance(part, Part):
         raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")

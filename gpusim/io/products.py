@@ -97,8 +97,7 @@ def same_gpu(name: str) -> str | None:
 def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
     """The GPU that the profile at ``path`` was recorded on: the one chosen, else the one that the profile names.
 
-    Raises:
-        InputError: none was chosen and the profile names none that is known, or the two differ in SMs.
+    Where the profile names one, too, both must have as many SMs.
     """
     seen = "no GPU" if product.name is None else quote(one_line(product.name))
     if chosen is not None:

@@ -74,11 +74,7 @@ def without_waiting(timeline: Timeline, met: Mapping[int, Meeting]) -> Timeline:
 def joined(
     traces: Sequence[Trace], timelines: Sequence[Timeline], met: Sequence[Mapping[int, Meeting] | None]
 ) -> Trace:
-    """One trace of all ranks: a program, whose streams are on as many GPUs as there are ranks.
-
-    Raises:
-        InputError: ranks on different GPUs, or collectives in contradicting orders.
-    """
+    """One trace of all ranks: a program, whose streams are on as many GPUs of one kind as there are ranks."""
     devices = sorted({trace.device for trace in traces})
     if len(devices) > 1:
         raise InputError(None, "ranks", f"were recorded on {', '.join(devices)}", "ranks on equal GPUs")

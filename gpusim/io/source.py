@@ -48,7 +48,7 @@ def chunks(path: Path) -> Iterator[bytes]:
         content = gzip.GzipFile(fileobj=raw) if packed else raw
         told = watcher()
         try:
-            for data in pieces(content, most, CHUNK_BYTES):
+            for data in pieces(content, path, most, CHUNK_BYTES):
                 if told is not None:
                     told(raw.tell() / size)
                 yield data
@@ -57,8 +57,6 @@ def chunks(path: Path) -> Iterator[bytes]:
                 raise InputError(path, "", "is too large", f"at most {MOST_BYTES // 2**30} GiB") from None
             problem = f"unpacks to more than {MOST_EXPANSION} times its size"
             raise InputError(path, "", problem, A_PROFILE) from None
-        except EOFError:
-            raise InputError(path, "", "gzip data is cut short", "a complete gzip file") from None
 
 
 def head(path: Path) -> bytes:

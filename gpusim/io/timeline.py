@@ -6,26 +6,19 @@ that order them. `gpusim.io.conversion` makes a trace of it.
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from gpusim.common.numbers import finite_number, whole_number
-from gpusim.common.tables import grouped
+from gpusim.common.tables import counted, grouped
+from gpusim.io.values import Direction, copy_direction, count, three
+from gpusim.io.values import whole as whole
 from gpusim.trace.kernels import Mix, Work
 
-Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 HostMemory = Literal["pinned", "pageable"]
 
 CLOCK_US = 1.0  # recorded times are that exact: older profilers write whole microseconds
-
-_DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")
-_LONGEST_DEVICE = 200  # characters
-_BETWEEN_BRACKETS_AND_COMMAS = re.compile(r"""[^\s,;x()\[\]{}'"]+""")
 
 
 class StreamKey(NamedTuple):
@@ -71,6 +64,19 @@ class CopyRun:
     direction: Direction  # of the copy
     bytes: int  # copied or set
     memory: HostMemory | None = None  # the kind of host memory; None where the profile does not say
+
+    @staticmethod
+    def of(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> CopyRun | None:
+        """A copy or a memset, from its name; None for a copy that no GPU makes.
+
+        ``ends`` has the kinds of memory that it copies from and to, where the profile has them beside the name.
+        """
+        if is_memset:
+            return CopyRun("memset", "d2d", size_bytes)
+        direction = copy_direction(name)
+        text = f"{name} {ends}".lower()
+        memory: HostMemory | None = "pageable" if "pageable" in text else "pinned" if "pinned" in text else None
+        return None if direction is None else CopyRun("memcpy", direction, size_bytes, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,19 @@ class Timeline:
     # the profiler ran one kernel at a time, so that its times tell nothing of the program's order
     one_at_a_time: bool = False
 
+    def add(
+        self, device: int, stream: StreamKey, start_us: float, duration_us: float, work: KernelRun | CopyRun,
+        order: int | None, label: str = "",
+    ) -> None:  # fmt: skip
+        """Add an activity; one without an order of its own comes after those before it."""
+        order = len(self.activities) if order is None else order
+        self.activities.append(Activity(device, stream, start_us, duration_us, work, order, label))
+
+    def leave_out(self, count: int, what: str, which: str) -> None:
+        """Remark that the reader left out some things, if any: ``what`` one is, and ``which`` they are."""
+        if count:
+            self.remarks.append(f"Left out: {counted(count, what)} {which}.")
+
     def kernels_by_device(self) -> dict[int, int]:
         """How many kernels each GPU ran, by index."""
         return dict(sorted(Counter(a.device for a in self.activities if isinstance(a.work, KernelRun)).items()))
@@ -208,80 +227,3 @@ def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:
         if isinstance(work, KernelRun):
             activities[n] = replace(activities[n], work=replace(work, mix=mix))
     return replace(timeline, activities=activities)
-
-
-# ---- values as profilers write them
-
-
-def finite(value: Any) -> float | None:
-    """A finite number, given as one or as text in plain digits such as "12.5"; None for anything else."""
-    if isinstance(value, bool | bytes):
-        return None
-    try:
-        number = finite_number(value) if isinstance(value, str) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def whole(value: Any) -> int | None:
-    """A whole number, given as `finite` takes it; None for anything else."""
-    if type(value) is int:
-        return value
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return whole_number(value)  # a float keeps 15 digits
-    number = finite(value)
-    return None if number is None or number != int(number) else int(number)
-
-
-def count(value: Any) -> int | None:
-    """A whole number of at least 0, and 0 for nothing or an empty text; None for anything else."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return 0
-    number = whole(value)
-    return None if number is None or number < 0 else number
-
-
-def three(value: Any) -> tuple[int, int, int] | None:
-    """Three extents of at least 1 from a list or a text such as `[3136,4,1]`; None where it holds no such extents."""
-    parts = _BETWEEN_BRACKETS_AND_COMMAS.findall(value) if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or len(parts) != 3:
-        return None
-    numbers = [whole(part) for part in parts]
-    x, y, z = numbers
-    return (x, y, z) if x and y and z and min(x, y, z) > 0 else None
-
-
-_KINDS: tuple[tuple[str, Direction], ...] = (
-    (r"h(?:ost)?\W*to\W*(?:d|a)|htod|htoa", "h2d"),
-    (r"(?:device|array|d|a)\W*to\W*h|dtoh|atoh", "d2h"),
-    (r"p(?:eer)?\W*to\W*p|ptop", "p2p"),
-)
-
-
-def device_of(text: str) -> tuple[int, str | None]:
-    """Return the index and the name of a GPU such as ``NVIDIA H200 (0)``; 0 and None for other text."""
-    match = _DEVICE.match(text[:_LONGEST_DEVICE])
-    return (int(match[2]), match[1]) if match else (0, None)
-
-
-def copy_direction(name: str) -> Direction | None:
-    """The direction that the name of a copy tells; None for a copy that no GPU makes (host to host)."""
-    lower = name.lower()
-    if re.search(r"htoh|host\W*to\W*host", lower):
-        return None
-    return next((direction for pattern, direction in _KINDS if re.search(pattern, lower)), "d2d")
-
-
-def copy_run(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> CopyRun | None:
-    """Return a copy or a memset, from its name; None for a copy that no GPU makes.
-
-    ``ends`` has the kinds of memory that it copies from and to, where the profile has them beside the name.
-    """
-    if is_memset:
-        return CopyRun("memset", "d2d", size_bytes)
-    direction = copy_direction(name)
-    text = f"{name} {ends}".lower()
-    memory: HostMemory | None = "pageable" if "pageable" in text else "pinned" if "pinned" in text else None
-    return None if direction is None else CopyRun("memcpy", direction, size_bytes, memory)

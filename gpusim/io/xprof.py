@@ -13,19 +13,8 @@ from typing import Any, NamedTuple
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome, source
-from gpusim.io.timeline import (
-    Activity,
-    CopyRun,
-    KernelRun,
-    Product,
-    Range,
-    StreamKey,
-    Timeline,
-    copy_run,
-    count,
-    finite,
-    whole,
-)
+from gpusim.io.timeline import CopyRun, KernelRun, Product, Range, StreamKey, Timeline
+from gpusim.io.values import count, finite, whole
 
 A_PROFILE = "an .xplane.pb or a trace.json.gz of jax.profiler or tf.profiler, of an NVIDIA GPU"
 ENDINGS = (".pb", ".xplane")  # of a file, one after the other
@@ -81,13 +70,10 @@ def read(path: Path) -> Timeline:
             order = whole(event.args.get("correlation_id"))
             order = len(found.activities) if order is None else order
             key = StreamKey(stream[1], context=str(event.args.get("context_id", "")).removeprefix("$$"))
-            found.activities.append(
-                Activity(int(gpu[1]), key, event.start_us, event.duration_us, work, order, _label(event, order))
-            )
+            found.add(int(gpu[1]), key, event.start_us, event.duration_us, work, order, _label(event, order))
     if not found.kernels_by_device():
         raise InputError(path, "", "holds no kernels", A_PROFILE)
-    if left_out:
-        found.remarks.append(f"{left_out} events of streams without a grid or a size are left out.")
+    found.leave_out(left_out, "event", "of streams without a grid or a size")
     return found
 
 
@@ -99,7 +85,7 @@ def _work(path: Path, event: _Event) -> KernelRun | CopyRun | None:
     if details["memcpy"] or details["memset"]:
         ends = f"{values.get('kind_src', '')} {values.get('kind_dst', '')}"
         name = event.name.replace("2", "to")  # MemcpyH2D
-        return copy_run(name, bool(details["memset"]), count(values.get("size")) or 0, ends)
+        return CopyRun.of(name, bool(details["memset"]), count(values.get("size")) or 0, ends)
     grid, block, registers = (values.get(key) for key in ("grid", "block", "regs"))
     sizes = values.get("static_shared"), values.get("dynamic_shared", values.get("shm"))
     static, dynamic = (count(size) or 0 for size in sizes)

@@ -82,11 +82,7 @@ class Recordings:
         self._ops = {name: self._build(name, rows, points.get(name, {})) for name, rows in kernels.items()}
 
     def op(self, name: str) -> Op:
-        """One recorded call.
-
-        Raises:
-            InputError: cuDNN does not support it, so it has no times and kernels; or it was timed, and not profiled.
-        """
+        """One recorded call, which must have been timed and profiled."""
         if name in self._ops:
             return self._ops[name]
         if self.supported(name):

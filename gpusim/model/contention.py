@@ -181,10 +181,8 @@ def latency_beside(service_demand: float, serial_share: float, competing: float)
 def _turns(latency: float, least: float, competing: float) -> tuple[float, float]:
     """Service demand and serial share with which an instruction takes a time of 1.
 
-    Args:
-        latency: of the instruction.
-        least: the service demand that was counted, no more than the latency.
-        competing: warps that compete for service, above 1.
+    ``least`` is the service demand that was counted, no more than the latency of the instruction. More than one warp
+    competes for service.
     """
     others = competing - 1.0
     if latency + others * least <= 1.0:  # not even one after the other do they fill the time
@@ -204,15 +202,9 @@ def demand_elsewhere(
     """Return the demand of a kernel's warps on an SM of another GPU.
 
     Latency keeps its cycles, so it scales with the clock, but is no less than the service demand. That at a pipe keeps
-    its operations, so it scales with the clock and the FP32 lanes of an SM [D].
-
-    Args:
-        demand: on the GPU that recorded it.
-        warps_per_scheduler: of one block, on the other GPU.
-        clock: clock of the recording GPU over that of the other.
-        lanes: the same of the FP32 operations that an SM can start in a second.
-        source: constants of the recording GPU.
-        target: constants of the other.
+    its operations, so it scales with the clock and the FP32 lanes of an SM [D]. ``clock`` is the clock of the recording
+    GPU over that of the other, ``lanes`` the same of the FP32 operations that an SM can start in a second;
+    ``warps_per_scheduler`` is of one block on the other GPU.
     """
     service_demand = demand.service_demand * lanes
     return replace(
@@ -346,14 +338,8 @@ def time_at(kernel: WarpDemand, residents: float) -> float:
 def capped_time(kernel: WarpDemand, blocks: int, issue_share: float | None, l1_share: float | None) -> float:
     """Least time per instruction, relative to its recording, of a kernel that may use only a share of an SM.
 
-    Args:
-        kernel: the demand of its warps.
-        blocks: its blocks on the SM.
-        issue_share: most of the SM's issue slots that it may take, over 0; None: no limit.
-        l1_share: most of the SM's L1 and shared-memory data path, over 0; None: no limit.
-
-    Returns:
-        The time at which it takes just that; 0 without a limit.
+    ``blocks`` are on the SM. The shares, over 0, are the most of the SM's issue slots and of its L1 and shared-memory
+    data path that it may take; None: no limit. At that time it takes just that; 0 without a limit.
     """
     warps = blocks * kernel.warps_per_scheduler
     caps = (("issue_cycles", issue_share), ("l1_cycles", l1_share))
@@ -361,18 +347,11 @@ def capped_time(kernel: WarpDemand, blocks: int, issue_share: float | None, l1_s
 
 
 def binding(residents: Sequence[tuple[WarpDemand, int]], index: int, dram: float, l2: float, own: MemoryLoad) -> str:
-    """Resource that bounds one kernel of a mix: latency, the resource that it waits for, L2 or DRAM.
+    """Resource that bounds one kernel of a mix (as for `mix_times`), by the largest part of its time.
 
-    Args:
-        residents: the mix, as for `mix_times`.
-        index: which kernel of it.
-        dram: load of DRAM.
-        l2: load of L2.
-        own: load of the kernel alone, as for `gpusim.model.memory.memory_slowdown`.
-
-    Returns:
-        The largest part of its time: latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where its demands
-        were not counted.
+    ``dram`` and ``l2`` are their loads, ``own`` the load of the kernel alone, as for
+    `gpusim.model.memory.memory_slowdown`. It is latency, issue, alu, fma, tensor, lsu, l1, l2 or dram; unknown where
+    its demands were not counted.
     """
     parts = time_parts(residents[index][0], mix_times(residents)[index])
     return (parts.bound_by, "dram", "l2")[memory_that_binds(parts.whole, parts.largest, dram, l2, own)]

@@ -26,10 +26,9 @@ def launch_footprint(launch: KernelLaunch, gpu: GPU) -> Footprint:
 
 
 def fitting_occupancy(launch: KernelLaunch, gpu: GPU, place: str) -> Occupancy:
-    """The occupancy of a launch that the GPU can run.
+    """The occupancy of a launch that the GPU can run; one of which no SM holds a block is refused.
 
-    Raises:
-        InputError: no SM holds one of its blocks; ``place`` says where in the trace it stands, empty: its name does.
+    ``place`` says where in the trace it stands; empty: its name does.
     """
     fit = launch_occupancy(launch, gpu)
     if fit.blocks_per_sm == 0:

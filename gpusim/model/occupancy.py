@@ -88,11 +88,7 @@ def occupancy(
 def footprint(gpu: GPU, threads_per_block: int, registers_per_thread: int, shared_memory_per_block: int) -> Footprint:
     """Return the resources that one resident block allocates on an SM of `gpu`, whether or not it can launch.
 
-    Args:
-        gpu: the GPU.
-        threads_per_block: at least 1.
-        registers_per_thread: 32-bit registers.
-        shared_memory_per_block: static + dynamic shared memory, bytes.
+    Shared memory is static and dynamic together, bytes.
     """
     threads = _whole("threads_per_block", threads_per_block, least=1)
     registers = _whole("registers_per_thread", registers_per_thread, least=0)
@@ -116,16 +112,11 @@ def most_resident(blocks: int, blocks_per_sm: int, sm_count: int) -> int:
 
 
 def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], block: Footprint) -> int:
-    """Return how many blocks of a kernel the registers of one SM hold beside blocks of other kernels.
+    """Return how many blocks of a kernel the registers of one SM hold beside resident blocks of other kernels.
 
     Warps go to the sub-partitions in turn. Each has its own share of the registers; if one has no room, no block
-    starts. The others' blocks count as placed before, kernel by kernel [D]; beside one block all
-    49 pairs of experiments/h200_microbench, `registers.csv`, agree. For a kernel alone it is the rule of `occupancy`.
-
-    Args:
-        limits: of the SM.
-        others: pairs of a block's footprint and how many such blocks are resident.
-        block: one block of the kernel.
+    starts. The others' blocks count as placed before, kernel by kernel [D]; beside one block all 49 pairs of
+    experiments/h200_microbench, `registers.csv`, agree. For a kernel alone it is the rule of `occupancy`.
     """
     if block.registers == 0:
         return limits.max_blocks_per_sm
@@ -146,17 +137,11 @@ def register_blocks(limits: SMLimits, others: Iterable[tuple[Footprint, int]], b
 
 
 def exceeded(gpu: GPU, residents: Iterable[tuple[Footprint, int]]) -> str | None:
-    """Return which resource a mix of resident blocks would exceed on one SM, or None when the mix fits.
+    """Return which resource a mix of resident blocks, a number of each kernel, would exceed on one SM; None: it fits.
 
-    Warps, allocated shared memory and slots are each summed over all residents and compared with the SM's total;
-    of registers each kernel has what the others leave (`register_blocks`), so that a block that ends can be replaced.
-
-    Args:
-        gpu: the GPU.
-        residents: pairs of a block's footprint and how many such blocks are resident, one a kernel.
-
-    Returns:
-        "warps", "registers", "shared_memory" or "blocks", the first in this order that is exceeded; or None.
+    Warps, allocated shared memory and slots are each summed over all residents and compared with the SM's total; of
+    registers each kernel has what the others leave (`register_blocks`), so that a block that ends can be replaced. It
+    is the first that is exceeded of "warps", "registers", "shared_memory" and "blocks".
     """
     residents = [(block, count) for block, count in residents if count]
     warps = sum(count * block.warps for block, count in residents)

@@ -13,13 +13,9 @@ def round_rates(
 ) -> tuple[list[float], float, float]:
     """The result of `mix_rates` as a mean over a round.
 
-    A round has as many phases as kernels with a quota: in each, those that have not spent theirs share the SM as
-    `mix_rates` says, and who waits takes nothing.
-
-    Args:
-        residents: kernels with their resident blocks.
-        quotas: progress of each in a round, in blocks, above 0; None: it runs in every phase.
-        least: as for `mix_rates`.
+    A round has as many phases as kernels with a quota, the progress of each in a round, in blocks: in each phase, those
+    that have not spent theirs share the SM as `mix_rates` says, and who waits takes nothing. A kernel without a quota
+    runs in every phase.
     """
     progress = [0.0] * len(residents)  # of one block of each
     round_us = 0.0

@@ -115,11 +115,7 @@ class Border:
         return answer
 
     def memory_domains(self, answer: object) -> Domains:
-        """Check the value that ``Policy.memory_domains`` returned.
-
-        Raises:
-            InputError: not every SM is in exactly one domain, or a share is not above 0, or all together exceed 1.
-        """
+        """Check the value that ``Policy.memory_domains`` returned: each SM in one domain, all shares at most 1."""
         if answer is None:
             return None
         if not isinstance(answer, list | tuple):

@@ -109,10 +109,9 @@ class Leftover(Policy):
         return self._line
 
     def _reachable(self, view: View) -> tuple[list[KernelView], list[KernelView]]:
-        """The kernels that are not behind one of their channel that is not ready, without those that surely are.
+        """The kernels that may be reachable, for which nothing behind them counts; of these those that surely are.
 
-        Returns:
-            The kernels that may be reachable, for which nothing behind them counts; of these those that are.
+        A kernel is not reachable behind one of its channel that is not ready.
         """
         firsts = self._firsts(view.unready())
         channels, latest = self.channels, [first[2] for first in firsts]  # behind that, everybody is

@@ -87,11 +87,9 @@ class Oracle(Policy):
     ) -> tuple[str, str]:
         """The best division of a GPU, as a policy, and a note on how it was found.
 
-        Args:
-            gpu: what to divide.
-            isolated_us: makespan (us) of each stream alone on the whole GPU, in the order of the trace.
-            most_blocks: of each stream, the most blocks of one of its kernels that an SM holds.
-            score: replays policies and tells how good each is by the objective: the lower, the better.
+        ``isolated_us`` has the makespan of each stream alone on the whole GPU, in the order of the trace;
+        ``most_blocks`` of each stream the most blocks of one of its kernels that an SM holds. ``score`` replays
+        policies and tells how good each is by the objective: the lower, the better.
         """
         names, scores = tuple(isolated_us), dict[str, float]()
         space = self.space(gpu, tuple(isolated_us.values()), most_blocks)

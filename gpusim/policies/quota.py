@@ -17,12 +17,10 @@ from gpusim.policies.tools.values import known_stream, plus_separated, wrong
 
 
 def even_blocks(room: Resources, needs: Sequence[Resources], fit: Fits) -> list[int] | None:
-    """Return blocks of each kernel on an SM by equal shares.
+    """Return blocks of each kernel on an SM by equal shares: those that fit its 1/K of every resource.
 
-    Returns:
-        For each kernel the blocks that fit its 1/K of every resource. Where that is none for any of them but one block
-        of each fits together: one of each and what fits an equal share of the rest, or just one of each where that
-        many are not resident at once. None: not even one of each fits.
+    Where that is none for any of them but one block of each fits together: one of each and what fits an equal share of
+    the rest, or just one of each where that many are not resident at once. None: not even one of each fits.
     """
     ones = [1] * len(needs)
     if not fit(ones):

@@ -169,11 +169,7 @@ def spec_of(text: str) -> Spec:
 
 
 def each_once(policies: Iterable[str | Policy]) -> list[Spec | Given]:
-    """Policies by their text or as objects, each once, in the order given.
-
-    Raises:
-        InputError: as `spec_of`; or two different objects of one name and the same parameters.
-    """
+    """Policies by their text or as objects, each once, in the order given; objects that look alike must be one."""
     found: dict[str, Spec | Given] = {}
     for policy in policies:
         one = spec_of(policy) if isinstance(policy, str) else given(policy)

@@ -91,10 +91,9 @@ class Deadlines:
         return (self._end_us(of) - now_us) / of.left_us if of.left_us > 0.0 else inf
 
     def look(self, view: View, passes: Mapping[int, PassView]) -> float | None:
-        """Note the passes that miss their deadline even if the remaining work runs isolated.
+        """Note the passes that miss their deadline even if the remaining work runs isolated; return when to look again.
 
-        Returns:
-            When to look again: as soon as another pass is late if it has not ended by then; None: no need.
+        That is as soon as another pass is late if it has not ended by then; None: no need.
         """
         self._known.update(
             (kernel.stream_index, passes[kernel.stream_index].release_us)

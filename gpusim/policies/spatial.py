@@ -196,12 +196,9 @@ def confined(
 ) -> Partition:
     """Confine the kernels of each stream to some SMs, where they queue in a line of their own.
 
-    Args:
-        view: the device.
-        sms: by position of the stream in the trace; streams that are not in it wait.
-        drain: let an SM run out of other streams' blocks first.
-        internal: also confine kernels on streams that a library opened itself.
-        by_priority: where SMs are those of several streams, the higher priority takes room first, not who came first.
+    ``sms`` is by position of the stream in the trace; streams that are not in it wait. ``drain``: let an SM run out of
+    other streams' blocks first. ``internal``: also confine kernels on streams that a library opened itself.
+    ``by_priority``: where SMs are those of several streams, the higher priority takes room first, not who came first.
     """
     line = sorted(view.kernels, key=lambda k: -k.priority) if by_priority else view.kernels
     return Partition(
@@ -346,11 +343,7 @@ class InterSM(Divides):
 
 
 def sm_counts(policy: str, text: str, gpu: GPU, streams: Sequence[str], by: bool = True) -> list[int]:
-    """SMs of each stream from text such as ``64+68``; ``by`` is as for `require_one_each`.
-
-    Raises:
-        InputError: not one number a stream, a 0, or more together than the GPU has.
-    """
+    """SMs of each stream from text such as ``64+68``; ``by`` is as for `require_one_each`."""
     counts = plus_separated(policy, "sms", text, whole_number, "a number of SMs")
     require_one_each(policy, f"sms={text}", "share", counts, streams, by)
     if min(counts) < 1:

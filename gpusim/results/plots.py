@@ -168,12 +168,10 @@ def sms_over_time(result: Result, axes: Axes) -> None:
 
 
 def sm_image(result: Result, sms: int) -> NDArray[np.int16]:
-    """Which stream runs on which SM when, for `gantt`.
+    """Which stream runs on which SM when, for `gantt`: (SM x lanes) x `TIME_STEPS`, -1 where none runs.
 
-    Returns:
-        (SM x lanes) x `TIME_STEPS`: position of the stream, -1 where none runs. An SM's lanes are split equally
-        among the streams that have blocks on it at that moment, in the order of the trace; there are as many lanes
-        as an equal split needs, at most `MOST_LANES`.
+    An SM's lanes are split equally among the streams that have blocks on it at that moment, in the order of the trace;
+    there are as many lanes as an equal split needs, at most `MOST_LANES`.
     """
     present = _present(result, sms, TIME_STEPS, (result.makespan_us or 1.0) / TIME_STEPS)
     together = present.sum(axis=0, dtype=np.int16)
@@ -203,12 +201,11 @@ def _present(result: Result, sms: int, steps: int, step_us: float) -> NDArray[np
 
 
 def warps_held(result: Result) -> NDArray[np.float64]:
-    """Which stream holds an SM's warps when, for `occupancy`.
+    """Which stream holds an SM's warps when, for `occupancy`: (streams + 1) x SM x bin of `Usage`.
 
-    Returns:
-        (streams + 1) x SM x bin of `Usage`: per cent of the SM's warps that a stream holds where it is alone on the SM,
-        and in the last row those that several streams hold there at once: how many are whose is not recorded. A bin in
-        which that changes is divided in proportion to time.
+    It is per cent of the SM's warps that a stream holds where it is alone on the SM, and in the last row those that
+    several streams hold there at once: how many are whose is not recorded. A bin in which that changes is divided in
+    proportion to time.
     """
     percent = _of_use(result, "threads")
     sms, bins = percent.shape

@@ -103,13 +103,7 @@ class Experiment:
 def load_experiment(path: str | Path, code_from: Iterable[str | Path] = ()) -> Experiment:
     """Read an experiment, and run none of the code that it names.
 
-    Args:
-        path: the file.
-        code_from: folders that policies may come from, too: they and what is below them.
-
-    Raises:
-        InputError: the file cannot be read, says something else than an experiment, names what there is not, or a
-            policy from where none may come.
+    Its policies may also come from the folders ``code_from``: from them and what is below them.
     """
     file = checked(_ExperimentFile, read_toml(path, "an experiment"), path)
     folder = Path(path).parent

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusim.common.tables import shortened
-from gpusim.hardware.gpu import load_gpu
 from gpusim.hardware.what_if import value_of
 from gpusim.results.style import (
     COLOURS,
@@ -22,7 +21,7 @@ from gpusim.results.style import (
     style,
 )
 from gpusim.sweeps.run import Swept
-from gpusim.sweeps.summary import SweptRow, against, grouped, mean_and_interval, policy_summaries, rows, values
+from gpusim.sweeps.summary import SweptRow, grouped, mean_and_interval, policy_summaries, rows, speedups_over, values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,13 +55,13 @@ def draw(swept: Swept, path: str | Path) -> None:
 
 
 def _lines(swept: Swept) -> Figure:
-    varied, several = swept.experiment.varied, rows(swept)
+    varied = swept.experiment.varied
     columns = min(len(varied), 4 if style().wide else 2)
     down = -(-len(varied) // columns)
     with new_figure(PANEL_INCHES * down + 1.0) as figure:
         panels = figure.subplots(down, columns, sharey=True, squeeze=False).flatten()
         for quantity, axes in zip(varied, panels, strict=False):
-            _draw_lines(axes, swept, several, quantity)
+            _draw_lines(axes, swept, quantity)
         for axes in panels[len(varied) :]:
             axes.remove()
         for axes in panels[max(0, len(varied) - columns) : len(varied)]:
@@ -72,26 +71,22 @@ def _lines(swept: Swept) -> Figure:
         return figure
 
 
-def _draw_lines(axes: Axes, swept: Swept, several: Sequence[SweptRow], quantity: str) -> None:
+def _draw_lines(axes: Axes, swept: Swept, quantity: str) -> None:
     from matplotlib.ticker import LogLocator
 
-    policies = list(dict.fromkeys(str(row.labels["policy"]) for row in several))
-    gpus = {gpu.name: gpu for gpu in swept.experiment.gpus} or {
-        name: load_gpu(name) for name in dict.fromkeys(str(row.labels["gpu"]) for row in several)
-    }
-    others = [name for name in swept.experiment.varied if name != quantity]
-    for (gpu, policy), of in grouped(several, ("gpu", "policy")).items():
-        own = gpus[str(gpu)]
-        found = against(of, quantity, {name: value_of(own, name) for name in others})
-        means = {float(value) / value_of(own, quantity): speedup for value, speedup in sorted(found.items())}
-        n, line = policies.index(str(policy)), LINES[list(gpus).index(str(gpu)) % len(LINES)]
-        axes.plot(list(means), list(means.values()), line, marker=MARKERS[n % len(MARKERS)], markersize=3,
+    speedups = speedups_over(swept, quantity)
+    policies = list(dict.fromkeys(policy for _, policy in speedups))
+    gpus = [gpu.name for gpu in swept.experiment.gpus] or list(dict.fromkeys(gpu.name for gpu, _ in speedups))
+    for (gpu, policy), found in speedups.items():
+        times = [value / value_of(gpu, quantity) for value in found]
+        n, line = policies.index(policy), LINES[gpus.index(gpu.name) % len(LINES)]
+        axes.plot(times, list(found.values()), line, marker=MARKERS[n % len(MARKERS)], markersize=3,
                   color=COLOURS[n % len(COLOURS)])  # fmt: skip
     for n, policy in enumerate(policies):
         axes.plot([], [], linestyle="none", marker=MARKERS[n % len(MARKERS)], color=COLOURS[n % len(COLOURS)],
                   label=in_words(policy))  # fmt: skip
-    for line, gpu in zip(LINES, gpus if len(gpus) > 1 else (), strict=False):
-        axes.plot([], [], line, color=GREY, label=gpu)
+    for line, name in zip(LINES, gpus if len(gpus) > 1 else (), strict=False):
+        axes.plot([], [], line, color=GREY, label=name)
     axes.axvline(1.0, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))

@@ -9,6 +9,8 @@ from statistics import NormalDist, fmean, stdev
 from typing import NamedTuple
 
 from gpusim.common import tables
+from gpusim.hardware.gpu import GPU, load_gpu
+from gpusim.hardware.what_if import value_of
 from gpusim.results.metrics import geometric_mean, undominated
 from gpusim.sweeps.compute import ERROR, FIGURES
 from gpusim.sweeps.run import Swept, label_names
@@ -117,11 +119,19 @@ def model_error(of: Sequence[SweptRow]) -> float | None:
     return fmean(errors) if errors and len(errors) == len(of) else None
 
 
-def against(several: Sequence[SweptRow], quantity: str, fixed: Mapping[str, Label]) -> dict[Label, float]:
-    """Geometric mean speedup by the value of a quantity, of the points that have the ``fixed`` labels."""
-    here = [row for row in several if all(row.labels[name] == value for name, value in fixed.items())]
-    by_value = grouped(here, (quantity,)).items()
-    return {value: geometric_mean(values(of, "speedup_vs_serial")) for (value,), of in by_value}
+def speedups_over(swept: Swept, quantity: str) -> dict[tuple[GPU, str], dict[float, float]]:
+    """Geometric mean speedup of each policy on each GPU by the value of a quantity, the others as the GPU has them."""
+    own = {gpu.name: gpu for gpu in swept.experiment.gpus}
+    others = [name for name in swept.experiment.varied if name != quantity]
+    found = {}
+    for (name, policy), of in grouped(rows(swept), ("gpu", "policy")).items():
+        gpu = own.get(str(name)) or load_gpu(str(name))
+        here = [row for row in of if all(row.labels[other] == value_of(gpu, other) for other in others)]
+        by_value = {float(value): part for (value,), part in grouped(here, (quantity,)).items()}
+        found[gpu, str(policy)] = {
+            value: geometric_mean(values(part, "speedup_vs_serial")) for value, part in sorted(by_value.items())
+        }
+    return found
 
 
 def mean_and_interval(sample: Sequence[float]) -> tuple[float, float | None]:

@@ -51,10 +51,7 @@ def computed(
 
     Yields the identity of each, a hash of everything that can change its answer, with the answer, or what was raised.
     Workers get copies of the tasks and import ``compute``. `WorkerDied` says that a task alone ended its worker twice.
-    ``doing`` names the work in progress messages.
-
-    Raises:
-        InputError: workers die before they compute anything.
+    Workers that die before they compute anything are refused. ``doing`` names the work in progress messages.
     """
     missing = [task for task in wanted.items() if task[0] not in found]
     with closing(_answers(missing, compute, executors, width)) as coming:

@@ -72,11 +72,7 @@ class Graph:
         return Graph({id: tuple(o for o in waits if o in kept) for id, waits in self.before.items() if id in kept})
 
     def with_order(self, lanes: Iterable[Sequence[str]]) -> Graph:
-        """Return the graph in which each operation also depends on the one before it in its stream.
-
-        Raises:
-            InputError: the lanes run against the graph.
-        """
+        """Return the graph in which each operation also depends on the one before it in its stream."""
         waits = {id: dict.fromkeys(others) for id, others in self.before.items()}
         for lane in lanes:
             for earlier, later in pairwise(lane):
@@ -113,11 +109,7 @@ class Graph:
 
 
 def ordered(before: Mapping[str, Sequence[str]]) -> Graph:
-    """Return the graph of operations in any order, each with those that it waits for.
-
-    Raises:
-        InputError: an operation waits for one that is not there, or operations wait for one another in a circle.
-    """
+    """Return the graph of operations in any order, each with those that it waits for; a circle is refused."""
     for id, waits in before.items():
         for other in waits:
             if other not in before:
@@ -152,9 +144,8 @@ def one_by_one(before: Mapping[str, Sequence[str]], choose: Callable[[Sequence[s
 def graph_of(trace: Trace) -> Graph:
     """The graph of a trace: an operation depends on its `depends_on` and on the one before it in its stream.
 
-    Raises:
-        InputError: a stream of requests, which are no graph that runs once, of a second GPU, or of another priority
-            than the first.
+    Refused are streams of requests, which are no graph that runs once, of a second GPU, or of another priority than the
+    first.
     """
     before: dict[str, tuple[str, ...]] = {}
     for s, stream in enumerate(trace.streams):

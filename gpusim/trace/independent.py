@@ -45,9 +45,8 @@ def waits_across_programs(trace: Trace) -> dict[str, str]:
 def require_independent(trace: Trace, programs_us: Mapping[str, float]) -> None:
     """Refuse a trace whose programs cannot restart independently, as STP requires.
 
-    Raises:
-        InputError: a program that waits for another, has arrivals, or takes no time, or so little that it would
-            restart over `MAX_REQUESTS` times while the others take a turn.
+    No program may wait for another, have arrivals, or take no time, or so little that it would restart over
+    `MAX_REQUESTS` times while the others take a turn.
     """
     waits = waits_across_programs(trace)
     place = {stream.name: f"streams[{n}]" for n, stream in enumerate(trace.streams)}

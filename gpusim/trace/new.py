@@ -9,6 +9,7 @@ from typing import TypeVar
 from gpusim.common.errors import InputError, expected_one_of, faults_of, one_line, quote
 from gpusim.common.numbers import finite_number, whole_number
 from gpusim.common.spreadsheet import table_rows
+from gpusim.common.tables import counted
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Operation, Stream
@@ -38,14 +39,12 @@ def template(device: str) -> Trace:
 
 
 def from_table(path: str | Path, device: str) -> Trace:
-    """Return a trace with one kernel per row of a CSV file, in the order of the rows.
+    """Return a trace with one kernel per row of a CSV file, in the order of the rows, with durations on a GPU.
 
-    Args:
-        path: a table with the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per
-            thread of a block, its static and dynamic shared memory together, the duration of the kernel alone on the
-            whole GPU in microseconds, the stream that it runs on, and the program of that stream. A row
-            without a stream belongs to the stream that is named after its program.
-        device: name of the GPU that the durations are of.
+    The table has the columns `REQUIRED`, and those of `OPTIONAL` if it has them: threads and registers per thread of a
+    block, its static and dynamic shared memory together, the duration of the kernel alone on the whole GPU in
+    microseconds, the stream that it runs on, and the program of that stream. A row without a stream belongs to the
+    stream that is named after its program.
     """
     streams: dict[str, list[Operation]] = {}
     program_of: dict[str, str] = {}
@@ -63,7 +62,7 @@ def from_table(path: str | Path, device: str) -> Trace:
         for n, row in enumerate(rows):
             place = f"line {rows.line_num}"
             if None in row:
-                raise InputError(path, place, "has more values than there are columns", f"{len(columns)} values")
+                raise InputError(path, place, "has more values than there are columns", counted(len(columns), "value"))
             cells = {**OPTIONAL, **{name: cell for name, cell in row.items() if cell not in (None, "")}}
             stream, kernel = _row(path, place, f"kernel{n}", cells)
             streams.setdefault(stream, []).append(kernel)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import recorded_rows
-from gpusim.common.tables import grouped
+from gpusim.common.tables import counted, grouped
 
 SEGMENTS = 8  # progress stamps that a warp leaves over its life (as in microbench.cu)
 SEQUENCE = 12  # kernels that follow one another in a sequence of the gap experiments (as in microbench.cu)
@@ -127,13 +127,15 @@ def load_recording(folder: Path) -> Recording:
 def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> Launch:
     grid, first, threads = int(row["grid"]), int(row["first_block"]), int(row["threads"])
     if first + grid > len(blocks):
-        raise InputError(folder / "blocks.bin", "", f"holds {len(blocks)} blocks", f"at least {first + grid}")
+        raise InputError(
+            folder / "blocks.bin", "", f"holds {counted(len(blocks), 'block')}", f"at least {first + grid}"
+        )
     stamps = None
     if int(row["first_progress"]) >= 0:
         begin, warps = int(row["first_progress"]), threads // 32
         end = begin + grid * warps * SEGMENTS
         if end > len(progress):
-            raise InputError(folder / "progress.bin", "", f"holds {len(progress)} stamps", f"at least {end}")
+            raise InputError(folder / "progress.bin", "", f"holds {counted(len(progress), 'stamp')}", f"at least {end}")
         stamps = progress[begin:end].reshape(grid, warps, SEGMENTS)
     return Launch(
         row["experiment"],

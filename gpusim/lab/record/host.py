@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_text
+from gpusim.common.tables import counted
 from gpusim.lab.record.toolchain import build, run
 
 LEAST_CAPABILITY = 6.0  # for stream-ordered pools
@@ -28,7 +29,7 @@ def record_host(folder: Path) -> Iterator[str]:
     make_folder(folder)
     for name, content in (("host.csv", printed), ("host.toml", section(tables, "gpusim record host"))):
         write_text(folder / name, content)
-        yield f"{folder / name}: {sum(map(len, tables.values()))} measured times"
+        yield f"{folder / name}: {counted(sum(map(len, tables.values())), 'measured time')}"
 
 
 def times_of(lines: Iterable[str]) -> dict[str, dict[int, float]]:

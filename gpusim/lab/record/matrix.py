@@ -18,8 +18,9 @@ from typing import NamedTuple
 from gpusim.common.errors import InputError
 from gpusim.common.files import MAX_BYTES, make_folder, read_text, write_table
 from gpusim.common.spreadsheet import records
+from gpusim.common.tables import counted
 from gpusim.lab.record.counters import COUNTERS, counted_rows
-from gpusim.lab.record.toolchain import FROM_START, build, compute_capability, counted, listed, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, compute_capability, listed, require_ncu, run, under_ncu
 
 LEAST_CAPABILITY = 8.0  # for BF16 and TF32
 HOPPER = "9.0"
@@ -104,17 +105,20 @@ def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterat
     for begin in range(0, len(lines), PROFILED_TOGETHER):
         part = lines[begin : begin + PROFILED_TOGETHER]
         try:
-            log = _counted(program, folder, part, metrics)
+            log = _under_ncu(program, folder, part, metrics)
         except InputError as error:
             if len(metrics) == len(COUNTERS):
                 raise
             print(f"{error}: {ONLY_RECORDED}", file=sys.stderr)
             metrics = [*COUNTERS]
-            log = _counted(program, folder, part, metrics)
+            log = _under_ncu(program, folder, part, metrics)
         launches = counted_rows(log)
         if len(launches) != len(part):
             raise InputError(
-                None, "Nsight Compute's CSV", f"has {len(launches)} launches", f"{len(part)}, one for each"
+                None,
+                "Nsight Compute's CSV",
+                f"has {counted(len(launches), 'row')}",
+                f"{len(part)}, one for each launch",
             )
         for line, launch in zip(part, launches, strict=True):
             kernel, warps, _, _ = line.split()
@@ -123,12 +127,12 @@ def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterat
             rows.append({"kernel": f"{kernel}/{warps}"} | named | cells)
         columns = list(dict.fromkeys(name for row in rows for name in row))
         write_table(path, records(columns, rows))
-    yield f"{path}: {len(metrics)} counters of {len(rows)} kernels"
+    yield f"{path}: {counted(len(metrics), 'counter')} of {counted(len(rows), 'kernel')}"
 
 
-def _counted(program: Path, folder: Path, lines: Sequence[str], metrics: Sequence[str]) -> str:
+def _under_ncu(program: Path, folder: Path, lines: Sequence[str], metrics: Sequence[str]) -> str:
     command = [str(program), str(listed(folder / PLAN, lines)), str(folder), "profile"]
-    return counted(command, folder / "ncu.csv", metrics, *FROM_START)
+    return under_ncu(command, folder / "ncu.csv", metrics, *FROM_START)
 
 
 def _queried() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
+from gpusim.common.tables import counted
 from gpusim.lab.record.calls import Call, calls_of
 from gpusim.lab.record.outcomes import measure_outcomes
 from gpusim.lab.record.program import PROFILED_TOGETHER, Program
@@ -56,10 +57,10 @@ def record(order: Order, folder: Path) -> Iterator[str]:
         recording.describe(about)
         _time(recording, program, calls)
         supported = sum(len(found) for found in recording.ranked(calls))
-        yield f"{folder}: {len(calls)} calls timed, {len(calls) - supported} not supported"
+        yield f"{folder}: {counted(len(calls), 'call')} timed, {len(calls) - supported} not supported"
         chosen = _to_profile(recording, calls, order.all_algorithms)
         _profile(recording, program, chosen)
-        yield f"{folder}: {len(chosen) - len(recording.unprofiled(chosen))} of {len(chosen)} calls profiled"
+        yield f"{folder}: {len(chosen) - len(recording.unprofiled(chosen))} of {counted(len(chosen), 'call')} profiled"
         if order.outcomes:
             yield from measure_outcomes(recording, program, wanted, calls)
     if wanted.network is not None:
@@ -83,7 +84,7 @@ def _write_trace(recording: Recording, wanted: Subject, order: Order, calls: Seq
     trace = network_trace(recording, name, wanted.steps, calls, notes)
     trace.save(path)
     operations = sum(len(stream.operations) for stream in trace.streams)
-    return f"{path}: {operations} operations in {len(trace.streams)} streams"
+    return f"{path}: {counted(operations, 'operation')} in {counted(len(trace.streams), 'stream')}"
 
 
 def _time(recording: Recording, program: Program, calls: Sequence[Call]) -> None:

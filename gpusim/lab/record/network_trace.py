@@ -25,10 +25,7 @@ def network_trace(recording: Recording, name: str, steps: Sequence[Step], calls:
     """Return the trace of a pass: every step, each convolution with its fastest algorithm that is profiled.
 
     A convolution is an operation, with the other profiled algorithms as its alternatives; of another layer each kernel
-    is one.
-
-    Raises:
-        InputError: a step without kernels, or a GPU that is not known.
+    is one. A step without kernels is refused.
     """
     gpu = _gpu(recording)
     profiled: dict[Work, list[Call]] = {}

@@ -18,6 +18,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import records
+from gpusim.common.tables import counted
 from gpusim.lab.record.ops_file import Call, Ops, guarded, made, read_ops
 from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.ops_models import Models
@@ -84,14 +85,14 @@ class _Calls:
 
     def count(self) -> Iterator[str]:
         """Count all ops under Nsight Compute; yield what was recorded of them."""
-        counted = self.gpu.counters(self.ops, list(self.made))
-        rows = {name: [row for row in counted if row["op"] == name] for name in self.made}
-        if counted:
-            write_table(self.folder / "kernels.csv.gz", records(KERNEL_COLUMNS, counted))
+        profiled = self.gpu.counters(self.ops, list(self.made))
+        rows = {name: [row for row in profiled if row["op"] == name] for name in self.made}
+        if profiled:
+            write_table(self.folder / "kernels.csv.gz", records(KERNEL_COLUMNS, profiled))
         calls = [{"op": name, **times, **of_kernels(times, rows[name])} for name, times in self.times.items()]
         write_text(self.folder / "convolutions.csv", records(CALL_COLUMNS, calls))
-        yield f"{self.folder}: {len(calls)} ops timed, {len(counted)} kernels profiled"
-        if not counted:
+        yield f"{self.folder}: {counted(len(calls), 'op')} timed, {counted(len(profiled), 'kernel')} profiled"
+        if not profiled:
             yield "ncu not found on PATH: no counters, so that gpusim validate cannot score the ops; models it can"
 
     def _all(self) -> None:
@@ -130,7 +131,7 @@ class _Calls:
             found = list(rows)
             if found:
                 write_text(self.folder / name, records(columns, found))
-                yield f"{self.folder / name}: {len(found)} rows"
+                yield f"{self.folder / name}: {counted(len(found), 'row')}"
 
     def _curve(self) -> Iterator[dict[str, object]]:
         queues = [self.gpu.split(sms)[0] for sms in parts_of(self.gpu.sm_count, CURVE_PARTS)]

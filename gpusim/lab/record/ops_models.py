@@ -9,6 +9,7 @@ from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import records
+from gpusim.common.tables import counted
 from gpusim.lab.record.ops_file import Call, Ops, guarded, made, raised
 from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.outcomes import thinned
@@ -30,11 +31,7 @@ class Models:
         self.ops, self.gpu, self.folder = ops, gpu, folder
 
     def measure(self, outcomes: bool) -> Iterator[str]:
-        """Profile every model; with ``outcomes`` also time every pair of them; yield a line of progress for each step.
-
-        Raises:
-            InputError: a model raises, cannot be captured in a CUDA graph or does not fit into the GPU's memory.
-        """
+        """Profile every model; ``outcomes``: also time every pair of them; yield a line of progress for each step."""
         make_folder(self.folder)
         queue, calls = self.gpu.queue(), dict[str, Call]()
         for name in tracked(self.ops.models, len(self.ops.models), "profiling"):
@@ -45,11 +42,12 @@ class Models:
                 expected = "a callable that runs kernels on the GPU"
                 raise InputError(self.ops.path, f"MODELS[{name!r}]", "runs no kernel", expected)
             write_profile(self.gpu, calls[name], queue, 1, self.folder / f"{name}{OPERATORS}", shapes=True)
-            yield f"{self.folder / name}: {launches} kernels in a pass"
+            yield f"{self.folder / name}: {counted(launches, 'kernel')} in a pass"
         if outcomes:
             rows = list(_pairs(self.ops, self.gpu, calls, queue))
             write_text(self.folder / "pairs.csv", records(PAIR_COLUMNS, rows))
-            yield f"{self.folder / 'pairs.csv'}: {len(rows)} rows of {len(self.ops.model_pairs)} pairs"
+            pairs = counted(len(self.ops.model_pairs), "pair")
+            yield f"{self.folder / 'pairs.csv'}: {counted(len(rows), 'row')} of {pairs}"
 
     def count(self) -> Iterator[str]:
         """Count the kernels of every model under Nsight Compute; yield a line of progress for each."""

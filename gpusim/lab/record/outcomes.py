@@ -14,6 +14,7 @@ from typing import TypeVar
 from gpusim.common.errors import InputError
 from gpusim.common.files import atomic_write, is_file
 from gpusim.common.progress import tracked
+from gpusim.common.tables import counted
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.program import Program
 from gpusim.lab.record.recording import Recording, Row
@@ -58,7 +59,7 @@ def measure_outcomes(recording: Recording, program: Program, wanted: Subject, ca
             raise InputError(None, "the recorder", f"measured no {experiment}", "lines of CSV")
         with atomic_write(path) as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
-        yield f"{path}: {len(rows) - 1} rows of {len(lines)} conditions"
+        yield f"{path}: {counted(len(rows) - 1, 'row')} of {counted(len(lines), 'condition')}"
 
 
 def thinned(items: Sequence[T]) -> list[T]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder
+from gpusim.common.tables import counted
 from gpusim.io import source
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.toolchain import NCU, explain, require_ncu
@@ -71,4 +72,4 @@ def _import(profile: Path, path: Path) -> str:
     imported.trace.save(path)
     for remark in imported.remarks:
         print(remark, file=sys.stderr)
-    return f"{path}: {len(list(imported.trace.operations()))} kernels"
+    return f"{path}: {counted(len(list(imported.trace.operations())), 'kernel')}"

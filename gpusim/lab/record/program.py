@@ -15,7 +15,7 @@ from gpusim.common.files import read_text
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.recording import Row, kernel_rows
-from gpusim.lab.record.toolchain import FROM_START, build, counted, explain, listed, require_ncu, run
+from gpusim.lab.record.toolchain import FROM_START, build, explain, listed, require_ncu, run, under_ncu
 
 SOURCE = Path(__file__).parent / "convolutions" / "main.cu"
 LEAST_CAPABILITY = 7.0  # for the waits at a gate
@@ -44,10 +44,7 @@ class Program:
     def time(self, calls: Sequence[Call]) -> Iterator[tuple[Call, Row]]:
         """Yield calls, timed one after the other, each with its printed output.
 
-        One that ends the program is not supported, and the rest go on.
-
-        Raises:
-            InputError: there is no GPU, or the program ends again and again.
+        One that ends the program is not supported, and the rest go on, unless the program ends again and again.
         """
         left, crashes = list(calls), 0
         while left:
@@ -73,11 +70,7 @@ class Program:
         yield from self.printed(what, *files)
 
     def printed(self, what: str, *files: Path) -> Iterator[str]:
-        """Yield the lines that the program prints while it runs; it reads files with calls and, for some, conditions.
-
-        Raises:
-            InputError: it ended with an error, in the words of `gpusim.lab.record.toolchain.explain`.
-        """
+        """Yield the lines that the program prints as it runs; it reads files with calls and, for some, conditions."""
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
             subprocess.Popen(
@@ -122,7 +115,7 @@ class Program:
     def _profiled(self, calls: Sequence[Call]) -> list[Row]:
         streams = self.folder / "streams.csv"
         command = [str(self.path), "once", str(self._calls_file(calls)), str(streams)]
-        log = counted(command, self.folder / "ncu.csv", COUNTERS, *FROM_START)
+        log = under_ncu(command, self.folder / "ncu.csv", COUNTERS, *FROM_START)
         if "ERR_NVGPUCTRPERM" in log:
             raise explain(log, 1, "ncu")
         return kernel_rows(log, {row["stream"]: row["op"] for row in csv.DictReader(read_text(streams).splitlines())})

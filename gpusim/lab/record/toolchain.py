@@ -61,7 +61,7 @@ def listed(path: Path, lines: Iterable[str]) -> Path:
     return path
 
 
-def counted(program: Sequence[str], log: Path, metrics: Iterable[str], *options: str) -> str:
+def under_ncu(program: Sequence[str], log: Path, metrics: Iterable[str], *options: str) -> str:
     """Run one of our programs under Nsight Compute and return its CSV: raw page, base units."""
     what = ["--print-units", "base", "--metrics", ",".join(metrics), *options, "--log-file", str(log), "-f"]
     run([*NCU, *what, *program], "Nsight Compute")

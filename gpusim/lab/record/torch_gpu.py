@@ -25,7 +25,7 @@ from gpusim.common.errors import InputError
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.ops_file import Call, Ops, OutOfMemory, Synchronises, made, read_ops, without_torch
 from gpusim.lab.record.recording import Row, kernel_rows
-from gpusim.lab.record.toolchain import FROM_START, build, counted
+from gpusim.lab.record.toolchain import FROM_START, build, under_ncu
 
 LEAST_CAPABILITY = 9.0  # green contexts of which every part is a multiple of 8 SMs; older GPUs are untried
 WARM_UPS = 3
@@ -230,7 +230,7 @@ def _under_ncu(ops: Ops, kind: str, names: Sequence[str]) -> tuple[str, dict[str
     with TemporaryDirectory() as scratch:
         listed = Path(scratch) / "streams.csv"
         program = [sys.executable, "-m", __name__, str(ops.path), kind, str(listed), *names]
-        log = counted(program, Path(scratch) / "ncu.csv", COUNTERS, *FROM_START)
+        log = under_ncu(program, Path(scratch) / "ncu.csv", COUNTERS, *FROM_START)
         with listed.open(newline="", encoding="utf-8") as file:
             return log, dict(csv.reader(file))
 

@@ -58,8 +58,7 @@ def hexadecimal(text: str) -> int:
 def plus_separated(policy: str, key: str, text: str, read: Callable[[str], T], what: str) -> list[T]:
     """Return values between plus signs, each made of its text by ``read``; ``what`` is one of them, for messages.
 
-    Raises:
-        InputError: a value that ``read`` refuses with a ValueError.
+    What ``read`` refuses with a ValueError is an InputError.
     """
     found = []
     for part in text[:LONGEST].split("+"):

@@ -58,9 +58,6 @@ class LayerTimes:
 
         Where that number of parts was not measured, the time of the nearest smaller number, or of the whole layer, is
         divided in proportion, as in the report.
-
-        Raises:
-            InputError: a layer has no time at any batch.
         """
         fewer = sorted((n for how, n in self._times if how == divided and n <= parts), reverse=True)
         for source in [*((divided, n) for n in fewer), (WHOLE, 1)]:

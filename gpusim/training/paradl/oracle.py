@@ -72,12 +72,7 @@ class Oracle:
             setattr(self, once, cache(getattr(self, once)))  # each worked out once
 
     def project(self, strategy: str, ranks: int, batch: int) -> Projection:
-        """An iteration of ``batch`` samples on ``ranks`` GPUs.
-
-        Raises:
-            Impossible: the strategy cannot use so many ranks; says what limits it.
-            InputError: there is no such strategy.
-        """
+        """An iteration of ``batch`` samples on ``ranks`` GPUs; `Impossible` where the strategy cannot use so many."""
         if strategy not in STRATEGIES:
             expected = expected_one_of(STRATEGIES, strategy)
             raise InputError(None, "--strategy", f"unknown strategy {quote(strategy)}", expected)
@@ -86,7 +81,12 @@ class Oracle:
         width = self._width(strategy, ranks)
         groups = ranks // width
         if groups > batch:
-            raise Impossible(None, strategy, f"{groups} groups of ranks for {batch} samples", f"at most {batch}")
+            raise Impossible(
+                None,
+                strategy,
+                f"{counted(groups, 'group')} of ranks for {counted(batch, 'sample')}",
+                f"at most {batch}",
+            )
         return self._divided(strategy, ranks, width, batch, ceil(batch / groups))
 
     def project_all(self, ranks: int, batch: int) -> list[Projection | Impossible]:
@@ -222,7 +222,9 @@ class Oracle:
     def _pipeline(self, p: int, batch: int) -> Projection:
         S = MICRO_BATCHES
         if batch < S:
-            raise Impossible(None, "pipeline", f"{batch} samples are no {S} micro-batches", f"{S} samples or more")
+            raise Impossible(
+                None, "pipeline", f"{counted(batch, 'sample')} cannot make {S} micro-batches", f"{S} samples or more"
+            )
         if p < 2:
             raise Impossible(None, "pipeline", "1 rank is no pipeline", "2 ranks or more")
         samples = batch / S
