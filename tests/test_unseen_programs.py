@@ -12,16 +12,24 @@ import pytest
 from experiments.rows import from_csv, lines
 from experiments.unseen import ALONE, TOGETHER, Score
 from experiments.unseen_programs import run as study
+from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.scores import Scored
+from gpusim.lab.scoring import Scoring
 from gpusim.lab.whole_models import model_conditions, predictor
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_programs"
-QUICK = "feed_forward_fp8"
+QUICK = {"first set": "feed_forward_fp8", "second set": "image_preparation_fp32"}
+POINTS = {
+    "first set": {"isolated": 24, "sm_curve": 120, "streams": 12, "green": 60},
+    "second set": {"isolated": 26, "sm_curve": 130, "streams": 13, "green": 65},
+}
+MISSING = [("decoder_int8", "american_options_fp32")]  # more launches than the GPU's queue holds
+sets = pytest.mark.parametrize("programs", study.SETS, ids=lambda one: one.name)
 
 
-def _literal(name: str) -> ast.expr:
-    """What models.py assigns to a name; it cannot be imported without PyTorch."""
-    for node in ast.parse((STUDY / "models.py").read_text("utf-8")).body:
+def _literal(programs: study.Programs, name: str) -> ast.expr:
+    """What the file of a set assigns to a name; it cannot be imported without PyTorch."""
+    for node in ast.parse((STUDY / programs.file).read_text("utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         if value is not None and any(isinstance(one, ast.Name) and one.id == name for one in targets):
@@ -29,35 +37,53 @@ def _literal(name: str) -> ast.expr:
     raise KeyError(name)
 
 
-def test_what_was_measured_is_what_the_file_names() -> None:
+def _measured(programs: study.Programs) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((row["a"], row["b"]) for row in lines(programs.folder / "pairs.csv")))
+
+
+@sets
+def test_what_was_measured_is_what_the_file_names(programs: study.Programs) -> None:
     """All programs, each beside the next of a random order, and two beside the one half of the order away."""
-    table, seed = _literal("MODELS"), ast.literal_eval(_literal("SEED"))
+    table, seed = _literal(programs, "MODELS"), ast.literal_eval(_literal(programs, "SEED"))
     assert isinstance(table, ast.Dict)
     order = [ast.literal_eval(key) for key in table.keys if key is not None]
     random.Random(seed).shuffle(order)
     half = len(order) // 2
     pairs = [*zip(order, order[1:] + order[:1], strict=True), (order[0], order[half]), (order[2], order[2 + half])]
-    assert list(dict.fromkeys((row["a"], row["b"]) for row in lines(study.RECORDED / "pairs.csv"))) == pairs
+    assert _measured(programs) == [pair for pair in pairs if pair not in MISSING]
 
 
+@sets
 @pytest.mark.parametrize("table", [study.FIRST, study.RESULT])
-def test_the_scores_are_of_all_that_was_measured(table: str) -> None:
-    rows = from_csv(Score, STUDY / table)
+def test_the_scores_are_of_all_that_was_measured(programs: study.Programs, table: str) -> None:
+    rows = [row for row in from_csv(Score, STUDY / table) if row.recording == programs.name]
     points = {row.experiment: row.points for row in rows if row.group == "all"}
-    assert points == {"isolated": 24, "sm_curve": 120, "streams": 12, "green": 60}
-    pairs = {(row["a"], row["b"]) for row in lines(study.RECORDED / "pairs.csv")}
+    assert points == POINTS[programs.name]
+    pairs = _measured(programs)
     named = {row.name for row in rows if row.group == "one"}
     assert named == {" + ".join(pair) for pair in pairs} | set(chain(*pairs))
 
 
-def test_todays_scores_are_what_the_model_gives_now() -> None:
-    case = study.CASE
-    wanted = [one for one in model_conditions(case) if one.experiment == "isolated" and one.models == (QUICK,)]
+@sets
+def test_todays_scores_are_what_the_model_gives_now(programs: study.Programs) -> None:
+    case, quick = programs.case, QUICK[programs.name]
+    wanted = [one for one in model_conditions(case) if one.experiment == "isolated" and one.models == (quick,)]
     errors = [100.0 * (predictor(case).predict_ms(one) / one.measured_ms - 1.0) for one in wanted]
     rows = from_csv(Score, STUDY / study.RESULT)
-    (row,) = (one for one in rows if (one.experiment, one.group, one.name) == ("isolated", "one", QUICK))
+    key = programs.name, "isolated", "one", quick
+    (row,) = (one for one in rows if (one.recording, one.experiment, one.group, one.name) == key)
     assert row.points == len(errors)
     assert row.bias_percent == pytest.approx(sum(errors) / len(errors), rel=1e-5)
+
+
+def test_rows_count_where_every_program_has_counters() -> None:
+    """Program b has none, so neither its own rows nor those of pairs with it count."""
+    launch = predictor(study.CASE).launches("feed_forward_fp8")[0]
+    kernels = {"a": (launch,), "b": (launch.model_copy(update={"mix": None}),)}
+    rows = [Scored("streams", "a|1|b|2", 1.0, 1.0, 1.0), *(Scored("isolated", one, 1.0, 1.0, 1.0) for one in "ab")]
+    named = {("streams", "a|1|b|2"): ("a", "b"), ("isolated", "a"): ("a",), ("isolated", "b"): ("b",)}
+    gpu = load_gpu(study.CASE.gpu)
+    assert study._counted(Scoring(rows, {}, gpu, gpu, named, kernels.__getitem__)) == [rows[1]]
 
 
 def test_regrets_are_of_the_best_of_streams_and_splits() -> None:

@@ -1,8 +1,8 @@
 """Whole programs of kinds that the model was never fitted to: `python experiments/unseen_programs/run.py [--out DIR]`.
 
-`models.py` names PyTorch programs and pairs of them. It was written before any of them ran on a GPU, and
-`gpusim record models.py --outcomes` recorded them on an H100. `first.csv` has the scores of the model as it was then,
-and is never made anew. `result.csv` has those of today's model.
+`models.py` and `models_second.py` name PyTorch programs and pairs of them. Each was written before any of its programs
+ran on a GPU, and `gpusim record FILE --outcomes` recorded it. `first.csv` has the scores of the model as it was when a
+set was recorded, and is never made anew. `result.csv` has those of today's model.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +24,6 @@ from experiments.unseen import (
     ISOLATED,
     TOGETHER,
     Score,
-    by_name,
     error_cell,
     figures,
     from_curves,
@@ -39,14 +39,8 @@ from gpusim.lab.validate import Case
 from gpusim.lab.whole_models import PASSES, PROFILE
 
 HERE = Path(__file__).resolve().parent
-GPU = "h100-sxm"
-RECORDED = HERE / GPU / "models"
-CASE = Case(str(RECORDED), GPU)
 FIRST, RESULT = "first.csv", "result.csv"
-MODEL = "f6abd50d"  # commit of the model of first.csv
-AS_RECORDED = "as recorded"
 SHOWN = (ISOLATED, "sm_curve", "streams", "green")
-WORST = 3  # pairs of each experiment
 SLOWER = 0.01  # share of the time of one program after the other
 PREDICTED, PLAIN = "setting predicted best", "plain streams"
 CHOICES = {
@@ -54,18 +48,61 @@ CHOICES = {
     "setting predicted best, of plain streams and all splits": ("settings", "choice", PREDICTED),
     "plain streams, of plain streams and all splits": ("settings", "choice", PLAIN),
 }
+COUNTED = "counted"  # group of the rows in which every program has counters
 
 
-def scores_of(found: Scoring) -> Iterator[Score]:
+@dataclass(frozen=True)
+class Programs:
+    """A set of programs that was recorded once.
+
+    Attributes:
+        name: of the set in the tables.
+        file: names the programs and their pairs.
+        gpu: on which they were recorded.
+        model: commit of the model whose scores are in first.csv.
+    """
+
+    name: str
+    file: str
+    gpu: str
+    model: str
+
+    @property
+    def folder(self) -> Path:
+        """The recording."""
+        return HERE / self.gpu / "models"
+
+    @property
+    def case(self) -> Case:
+        """The recording, as `gpusim validate` takes it."""
+        return Case(str(self.folder), self.gpu)
+
+
+SETS = (
+    Programs("first set", "models.py", "h100-sxm", "f6abd50d"),
+    Programs("second set", "models_second.py", "h200", "ae8b2599"),
+)
+CASE = SETS[0].case  # the one that the validation counts
+
+
+def scores_of(programs: Programs) -> Iterator[Score]:
     """Scores of all groups, and the regret of settings."""
-    yield from scores(AS_RECORDED, "all", "", found.rows, found)
-    for name, mine in _split_by_curves(found.rows).items():
-        yield from scores(AS_RECORDED, "split", name, mine, found)
-    for name, regrets in _regrets(found.rows).items():
-        yield Score(
-            AS_RECORDED, "settings", "choice", name, len(regrets), nan, nan, nan, nan, 100.0 * fmean(regrets), ""
-        )
-    yield from scores_by_name(AS_RECORDED, found)
+    name, found = programs.name, scoring(programs.case)
+    yield from scores(name, "all", "", found.rows, found)
+    if (counted := _counted(found)) != found.rows:
+        yield from scores(name, COUNTED, "", counted, found)
+    for split, mine in _split_by_curves(found.rows).items():
+        yield from scores(name, "split", split, mine, found)
+    for setting, regrets in _regrets(found.rows).items():
+        yield Score(name, "settings", "choice", setting, len(regrets), nan, nan, nan, nan, 100.0 * fmean(regrets), "")
+    yield from scores_by_name(name, found)
+
+
+def _counted(found: Scoring) -> list[Scored]:
+    """The rows in which every program has counters."""
+    ran = {name for names in found.named.values() for name in names}
+    bare = {name for name in ran if all(launch.estimated for launch in found.kernels(name))}
+    return [row for row in found.rows if not bare.intersection(found.named[row.experiment, row.key])]
 
 
 def _split_by_curves(rows: Sequence[Scored]) -> dict[str, list[Scored]]:
@@ -97,18 +134,57 @@ def _regrets(rows: Sequence[Scored]) -> dict[str, list[float]]:
     return regrets
 
 
+Known = Mapping[tuple[str, str, str], Score]  # scores of a set by experiment, group and name
+
+
 def page(first: Sequence[Score], now: Sequence[Score]) -> dict[str, object]:
     """What the page says."""
-    then, today = ({one[1:]: row for one, row in by_name(rows).items()} for rows in (first, now))
+    then, today = ({one.name: _known(rows, one) for one in SETS} for rows in (first, now))
+    words = {"slower": f"{100.0 * SLOWER:g}"}
+    for number, programs in enumerate(SETS, 1):
+        mine = [row for row in first if row.recording == programs.name]
+        about = _about(programs, mine, then[programs.name], today[programs.name])
+        words |= {f"{name}{number}": value for name, value in about.items()}
+    return words | {
+        "scores": table(
+            ("set", "experiment", *FIGURES, "today %"),
+            [
+                (_title(one, group), title(experiment), *figures(row), error_cell(today[one.name].get(key)))
+                for one in SETS
+                for group in ("all", COUNTED)
+                for experiment in SHOWN
+                if (row := then[one.name].get(key := (experiment, group, "")))
+            ],
+        ),
+        "regrets": table(
+            ("choice", *(f"{one.name}{when} %" for one in SETS for when in ("", ", today"))),
+            [
+                (words, *(f"{known[one.name][key].regret_percent:.1f}" for one in SETS for known in (then, today)))
+                for words, key in CHOICES.items()
+            ],
+        ),
+    }
+
+
+def _title(programs: Programs, group: str) -> str:
+    return programs.name if group == "all" else f"{programs.name}, programs with counters"
+
+
+def _known(rows: Sequence[Score], programs: Programs) -> Known:
+    return {(row.experiment, row.group, row.name): row for row in rows if row.recording == programs.name}
+
+
+def _about(programs: Programs, first: Sequence[Score], then: Known, today: Known) -> dict[str, object]:
+    """What the page says of one set."""
     every = {experiment: then[experiment, "all", ""] for experiment in SHOWN}
-    programs, pairs = worst(first, "sm_curve"), worst(first, "green")
-    measured, predicted = _streams(first)
-    largest = dict.fromkeys(row.name for one in ("streams", "green") for row in worst(first, one, WORST))
-    return {
-        "model": MODEL,
-        "programs": len(programs),
+    names, pairs = worst(first, "sm_curve"), worst(first, "green")
+    counted = {f"counted_{one}": row.mape_percent for (one, group, _), row in then.items() if group == COUNTED}
+    measured, predicted = _streams(programs, first)
+    return counted | {
+        "model": programs.model,
+        "programs": len(names),
         "pairs": len(pairs),
-        "kernels": sum(_kernels(row.name) for row in programs),
+        "kernels": sum(_kernels(programs.folder, row.name) for row in names),
         "splits": every["green"].points // len(pairs),
         "curve": every["sm_curve"].mape_percent,
         "streams": every["streams"].mape_percent,
@@ -117,7 +193,6 @@ def page(first: Sequence[Score], now: Sequence[Score]) -> dict[str, object]:
         "regret": every["green"].regret_percent,
         "streams_measured": 100.0 * fmean(measured),
         "streams_predicted": 100.0 * fmean(predicted),
-        "slower": f"{100.0 * SLOWER:g}",
         "slower_measured": sum(one > SLOWER for one in measured),
         "slower_predicted": sum(one > SLOWER for one in predicted),
         "chosen": then["settings", "choice", PREDICTED].regret_percent,
@@ -125,45 +200,31 @@ def page(first: Sequence[Score], now: Sequence[Score]) -> dict[str, object]:
         "split_alone": then["green", "split", ALONE].mape_percent,
         "split_together": then["green", "split", TOGETHER].mape_percent,
         "split_together_bias": then["green", "split", TOGETHER].bias_percent,
-        "scores": table(
-            ("experiment", *FIGURES, "today %"),
-            [
-                (title(experiment), *figures(one), error_cell(today.get((experiment, "all", ""))))
-                for experiment, one in every.items()
-            ],
-        ),
-        "regrets": table(
-            ("choice", "regret %", "today %"),
-            [(words, *(f"{one[key].regret_percent:.1f}" for one in (then, today))) for words, key in CHOICES.items()],
-        ),
         "worst": table(
             ("program", "isolated %", "part of the SMs %", "bias %", "today %", "longest kernel, and what binds it"),
             [
                 (f"`{row.name}`", error_cell(then[ISOLATED, "one", row.name]), *_error(row, today), _why(row))
-                for row in programs
+                for row in names
             ],
         ),
         "worst_pairs": table(
             ("pair", "two streams %", "bias %", "today %", "SM split %", "bias %", "today %"),
             [(f"`{row.name}`", *_error(then["streams", "one", row.name], today), *_error(row, today)) for row in pairs],
         ),
-        "why": table(
-            ("pair", "longest kernel of each, and what binds it"),
-            [(f"`{name}`", _why(then["green", "one", name])) for name in largest],
-        ),
     }
 
 
-def _streams(first: Sequence[Score]) -> tuple[list[float], list[float]]:
+def _streams(programs: Programs, first: Sequence[Score]) -> tuple[list[float], list[float]]:
     """How much longer each pair took in streams than one after the other, as a share: measured and predicted."""
-    ms = {(row["mode"], f"{row['a']} + {row['b']}"): float(row["ms_makespan"]) for row in lines(RECORDED / "pairs.csv")}
+    rows = lines(programs.folder / "pairs.csv")
+    ms = {(row["mode"], f"{row['a']} + {row['b']}"): float(row["ms_makespan"]) for row in rows}
     pairs = worst(first, "streams")
     shares = [ms["streams", row.name] / ms["alone", row.name] for row in pairs]
     predicted = [share * (1.0 + row.bias_percent / 100.0) for share, row in zip(shares, pairs, strict=True)]
     return [one - 1.0 for one in shares], [one - 1.0 for one in predicted]
 
 
-def _error(row: Score, today: Mapping[tuple[str, str, str], Score]) -> tuple[str, str, str]:
+def _error(row: Score, today: Known) -> tuple[str, str, str]:
     """First error and bias, and today's error."""
     return error_cell(row), f"{row.bias_percent:+.1f}", error_cell(today.get((row.experiment, "one", row.name)))
 
@@ -172,16 +233,15 @@ def _why(row: Score) -> str:
     return row.why.replace("|", "")
 
 
-def _kernels(program: str) -> int:
+def _kernels(folder: Path, program: str) -> int:
     """Kernels of one pass."""
-    with gzip.open(RECORDED / f"{program}{PROFILE}.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(folder / f"{program}{PROFILE}.gz", "rt", encoding="utf-8") as file:
         return sum(event.get("cat") == "kernel" for event in json.load(file)["traceEvents"]) // PASSES
 
 
 def rows(run: Run) -> Mapping[str, Iterable[object]]:
     """Scores of today's model; those of the model as it was stay."""
-    found = scoring(CASE)
-    return {FIRST: from_csv(Score, HERE / FIRST), RESULT: list(scores_of(found))}
+    return {FIRST: from_csv(Score, HERE / FIRST), RESULT: [row for one in SETS for row in scores_of(one)]}
 
 
 STUDY = Study(__file__, __doc__, {FIRST: Score, RESULT: Score}, rows, page)
