@@ -88,7 +88,6 @@ NUMBERS = {
     **dict.fromkeys(("dram", "l2", "latency", "service_demand"), GIVEN),
     "spread": [-0.4, 0.5, 2.0],
     "age_preference": [-0.02, 0.03, 1.0],
-    "seed": [0, 4, -1, 2**70, 1.0],
 }
 NO_NUMBERS = [float("nan"), float("inf"), float("-inf"), None, True, "1.0", [], [1.0], {}]
 

@@ -61,7 +61,7 @@ SAID = [  # words of the page with the numbers of the code
     f"by {clock.ROOT_STEPS} steps of Newton's method",
     f"else {kernel.OTHER_POWER:g}/(N S)",
     f"exceeds {fit.LATENCY_SHARE:g} (D-e)",
-    f"a from {listed(fit.AGE_PREFERENCES)}, and a jitter seed from {listed(fit.JITTER_SEEDS)}",
+    f"a from {listed(fit.AGE_PREFERENCES)} by the misfit",
     f"better by more than {fit.PARSIMONY:g}, and a misfit below {fit.GOOD_FIT:g} ends",
     f"exceeds {fit.UNEQUAL:g} + `launch_latency_us`/D",
     f"0, {listed(fit.SPREADS[:-1])} and {fit.SPREADS[-1]:g}",

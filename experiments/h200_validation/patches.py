@@ -199,17 +199,6 @@ def no_power_limit() -> None:
     put(fit, "_held_clock", lambda launch, free, gpu: 1.0)
 
 
-def one_seed() -> None:
-    """The recorded tail does not choose the seed of the jitter."""
-    put(fit, "JITTER_SEEDS", fit.JITTER_SEEDS[:1])
-
-
-def no_age_no_seeds() -> None:
-    """Neither age nor jitter."""
-    no_age()
-    one_seed()
-
-
 def no_sharing() -> None:
     """Residents of an SM do not slow one another."""
     _put_mix_times(lambda residents, least=(): [1.0] * len(residents))
@@ -242,9 +231,8 @@ def even_schedulers() -> None:
 
 def no_ramp() -> None:
     """The first blocks of a kernel take no longer than later ones. Lost code takes as long."""
-    share, wait = fit.fetch_stall_share, fit._wait
-    put(fit, "fetch_stall_share", lambda mix: 0.0)
-    put(fit, "_wait", lambda launch, *rest: wait(launch, *rest)._replace(code=share(launch.mix)))
+    known = fit._before_work_us
+    put(fit, "_before_work_us", lambda *launch: (known(*launch)[0], 0.0))
 
 
 def longer_ramps() -> None:
@@ -500,8 +488,7 @@ def no_hold() -> None:
 
 def no_lost_code() -> None:
     """Caches keep the code of every kernel."""
-    known = fit._wait
-    put(fit, "_wait", lambda *launch: known(*launch)._replace(code=0.0))
+    put(fit, "_code_share", lambda *launch: 0.0)
 
 
 def all_code_lost() -> None:

@@ -30,6 +30,7 @@ from experiments.h200_validation.variants import (
     scored,
 )
 from experiments.neighbours import run as study
+from experiments.single_resource import run as single_resource
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab.dataset import Dataset, Recordings
 from gpusim.lab.resource_matrix import Matrix, matrix_points
@@ -230,6 +231,30 @@ class Microbenchmarks:
         return found
 
 
+@dataclass(frozen=True)
+class StreamsOfMicrobenchmarks:
+    """Pairs of kernels that load one resource each, in two streams on an H100 (experiments/single_resource)."""
+
+    folder: str = str(Path(single_resource.__file__).parent)
+
+    def files(self) -> list[Path]:
+        """As of `Source`."""
+        return [Path(single_resource.__file__), *sorted(Path(self.folder).glob("*_*"))]
+
+    def wanted(self, every: int) -> tuple[str, ...]:
+        """As of `Source`; a sample is of sizes that belong together."""
+        return _every(list(single_resource.SIZES), every)
+
+    def scored(self, wanted: Sequence[str], constants: Constants) -> list[Scored]:
+        """As of `Source`."""
+        gpu = gpu_of(constants, single_resource.MEASURED)
+        return [
+            Scored("matrix_streams", f"{one.first}|{one.second}", one.predicted_ms, one.measured_ms, one.serial_ms)
+            for sizes in wanted
+            for one in single_resource.pairs(sizes, gpu)
+        ]
+
+
 def sample(wanted: Sequence[Condition], every: int) -> list[Condition]:
     """Conditions of every so many-th op, pair or module; of `FINER` experiments so many times as many."""
     groups: dict[str, dict[str, int]] = {}
@@ -308,6 +333,7 @@ SETS = (
     MeasuredSet("neighbours", OTHER_GPU, GPU_NAME, Neighbours(str(SHARED / "h200_models")), 4, MODELS_ONLY),
     _matrix(GPU_NAME),
     _matrix(OTHER_GPU),
+    MeasuredSet("single_resource", OTHER_GPU, OTHER_GPU, StreamsOfMicrobenchmarks(), 1, BENCHMARKS),
 )
 DESIGN_SETS = (MeasuredSet("data", GPU_NAME, GPU_NAME, Calls(OWN, both_orders=True), 40),)
 

@@ -18,13 +18,14 @@ from experiments.markdown import table
 from experiments.rows import lines
 from experiments.study import Study
 from gpusim.common.tables import grouped
+from gpusim.hardware.gpu import GPU
 from gpusim.io.importing import import_profile
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Kernel, Stream
 
 HERE = Path(__file__).resolve().parent
-GPU = "h100-sxm"
+MEASURED = "h100-sxm"
 SIZES = {"published": "published", "other": "beside them"}  # in the names of files, and on the page
 WORST = 12
 
@@ -55,9 +56,9 @@ class Pair:
         return 100.0 * (self.predicted_ms / self.measured_ms - 1.0)
 
 
-def pairs(sizes: str) -> Iterator[Pair]:
+def pairs(sizes: str, gpu: GPU | str = MEASURED) -> Iterator[Pair]:
     """Every pair of some sizes, predicted from the imported profile; kernels last as long as without the profiler."""
-    session = Session(GPU, GPU)
+    session = Session(gpu, gpu)
     rows = list(lines(HERE / f"{sizes}_kernels.csv"))
     isolated = {row["kernel"]: float(row["ms"]) for row in rows}
     profiled = [
@@ -74,7 +75,7 @@ def pairs(sizes: str) -> Iterator[Pair]:
             Stream(name=at, operations=(Kernel(id=at, kind="kernel", kernel=launches[name]),))
             for at, name in zip("ab", names, strict=True)
         )
-        trace = Trace(version=1, name=" + ".join(names), device=GPU, streams=streams)
+        trace = Trace(version=1, name=" + ".join(names), device=MEASURED, streams=streams)
         us = session.replay(trace, "leftover", keep=()).makespan_us
         ends = float(row["first_ms"]), float(row["second_ms"])
         yield Pair(sizes, *names, sum(isolated[name] for name in names), max(ends), us / 1e3)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from gpusim.calibrate.fit import AGE_PREFERENCES, JITTER_SEEDS, SPREADS, unfitted
+from gpusim.calibrate.fit import AGE_PREFERENCES, SPREADS, unfitted
 from gpusim.calibrate.scaling import LOADS
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError
@@ -33,7 +33,7 @@ OFF = "GPUSIM_NO_CACHE"  # an environment variable: where it is set to anything,
 MOST_FITS = 10_000  # kept; one takes less than 1 KB
 MOST_BYTES = 2**12  # of one
 OF_MODEL = (
-    *("unit_us", "age_preference", "seed", "spread", "ramp_work", "start_us", "sm_start_us"),
+    *("unit_us", "age_preference", "spread", "ramp_work", "start_us", "sm_start_us"),
     *("issue_us", "dram_share_us", "l2_share_us", "l2_apart_us"),
 )
 OF_LOAD = ("dram", "l2")
@@ -141,7 +141,7 @@ def _model(kept: dict[str, float], launch: KernelLaunch, gpu: GPU) -> KernelMode
     model, ramp_us = unfitted(launch, gpu)
     if any(type(kept[name]) is not type(number) for name, number in _numbers(model).items()):
         return None
-    of_lists = {"seed": JITTER_SEEDS, "age_preference": AGE_PREFERENCES, "spread": (0.0, *SPREADS)}
+    of_lists = {"age_preference": AGE_PREFERENCES, "spread": (0.0, *SPREADS)}
     if not all(kept[name] in values for name, values in of_lists.items()):
         return None
     if not all(least <= kept[name] <= most for name, (least, most) in _limits(kept, model, ramp_us, launch).items()):

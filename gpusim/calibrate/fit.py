@@ -1,8 +1,8 @@
 """Fit a kernel model to a recorded launch: its blocks, their demands, and the time of one block.
 
 The recording fixes the scale. The launch is replayed once in isolation on the GPU that recorded it. The time of a block
-is chosen so that this replay takes the recorded duration. The age preference and the seed of the jitter are chosen so
-that the mean resident warps and active SMs of that replay are close to the recorded ones.
+is chosen so that this replay takes the recorded duration. The age preference is chosen so that the mean resident warps
+and active SMs of that replay are close to the recorded ones.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ from gpusim.trace.kernels import KernelLaunch, Mix
 
 Alone = Callable[[KernelModel], AloneTimes]  # `gpusim.engine.sm_array.alone_on` of the recording GPU
 AGE_PREFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
-JITTER_SEEDS = (1, 2, 3)  # of the jitter: which of them tells how the tail of the recorded run fell
 SPREADS = (0.4, 0.6, 0.8, 1.0)  # of the lengths of blocks along a row: 1 is that of a causal mask
 UNEQUAL = 0.1  # how much more active SMs are than recorded, which blocks of equal length do not explain
 GOOD_FIT = 0.03  # a misfit small enough to look no further
@@ -154,13 +153,17 @@ def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple
     """
     recorded = launch.duration_us
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
-    lives = max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))  # of a block, in the recorded time
-    first_us = fetch_stall_share(launch.mix) * recorded / lives
+    first_us = fetch_stall_share(launch.mix) * recorded / _lives(launch, blocks_per_sm, gpu)
     if in_graph(launch):
         first_us -= loading
     most_us = LATENCY_SHARE * (recorded - loading)
     short = min(1.0, most_us / max(gpu.model.launch_latency_us + first_us, 1e-9))
     return max(0.0, loading + short * gpu.model.launch_latency_us), short * first_us
+
+
+def _lives(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> float:
+    """Blocks that follow one another in the recorded time at each place on an SM, if it holds the most; at least 1."""
+    return max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))
 
 
 def work_blocks(model: KernelModel) -> float:
@@ -178,7 +181,7 @@ def _block_us(model: KernelModel) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A kernel with some age preference and seed, alone: its makespan and how far that replay is from the recording.
+    """A kernel with some age preference, alone: its makespan and how far that replay is from the recording.
 
     ``idle`` is how much less, relative, the SMs were active in the recording.
     """
@@ -190,11 +193,9 @@ class _Tried:
 
 
 def _fitted(model: KernelModel, mix: Mix | None, alone: Alone, gpu: GPU) -> tuple[KernelModel, float]:
-    """Return the model with the age preference and seed that best fit the recording, and its isolated makespan, us."""
-    first, *weakest_first = (replace(model, age_preference=a, seed=JITTER_SEEDS[0]) for a in _preferences(model, mix))
+    """Return the model with the age preference that best fits the recording, and its isolated makespan, us."""
+    first, *weakest_first = (replace(model, age_preference=a) for a in _preferences(model, mix))
     held = _best(_tried(first, mix, alone), weakest_first, mix, alone)
-    other_tails = [replace(held.model, seed=seed) for seed in JITTER_SEEDS[1:]]
-    held = _best(held, other_tails, mix, alone)
     expected = UNEQUAL + gpu.model.launch_latency_us / model.solo_us  # SMs do not start at once
     if held.idle > expected and model.row > 1 and not (model.persistent or model.given_lengths):
         unequal = [_tried(replace(held.model, spread=spread), mix, alone) for spread in SPREADS]
@@ -300,7 +301,8 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     )
     exposed = _exposed(launch, foot, residents, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
-    load, free = _memory(_Recorded(launch, kernel, residents, working_us, exposed, tiled), gpu)
+    recorded = _Recorded(launch, kernel, residents, working_us, exposed, tiled)
+    load, free = _memory(recorded, gpu)
     return KernelModel(
         name=launch.name,
         stream=launch.stream,
@@ -325,7 +327,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         held_clock=_held_clock(launch, free, gpu),
         unit_us=free,
         load=load,
-        wait=_wait(launch, kernel, foot, residents, blocks_per_sm, exposed, gpu),
+        wait=_wait(recorded, gpu)._replace(code=_code_share(launch, foot, blocks_per_sm, gpu)),
         resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
@@ -460,16 +462,9 @@ def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) 
     return min(1.0, needed / (staged * residents))
 
 
-def _wait(
-    launch: KernelLaunch,
-    kernel: WarpDemand,
-    foot: Footprint,
-    residents: float,
-    blocks_per_sm: int,
-    exposed: float,
-    gpu: GPU,
-) -> MemoryWait:
-    """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell."""
+def _wait(recorded: _Recorded, gpu: GPU) -> MemoryWait:
+    """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell. Code is left out."""
+    launch, kernel, residents = recorded.launch, recorded.demand, recorded.residents
     mix = launch.mix
     if mix is None or mix.stalls is None:
         return MemoryWait()
@@ -477,12 +472,11 @@ def _wait(
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
     touched = launch.blocks * (read + written) / gpu.kept_l2_bytes
     return MemoryWait(
-        share=exposed * memory_stall_share(mix),
+        share=recorded.exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
         passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / gpu.kept_l2_bytes,
         touched=touched,
-        code=_code_share(launch, foot, blocks_per_sm, gpu),
     )
 
 
@@ -495,7 +489,7 @@ def _code_share(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: 
     mix, share = launch.mix, fetch_stall_share(launch.mix)
     if mix is None or INSTRUCTION_BYTES * (mix.warp_instructions or 0.0) / foot.warps > SM_CODE_BYTES:
         return share
-    return share / max(1.0, waves(launch.blocks, blocks_per_sm, gpu.sm_count))
+    return share / _lives(launch, blocks_per_sm, gpu)
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:

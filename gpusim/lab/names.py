@@ -21,6 +21,7 @@ FURTHER = {  # that the benchmark does not have
     "quota": "two kernels on one SM",
     "matrix_same": "two microbenchmarks on the same SMs",
     "matrix_disjoint": "two microbenchmarks on disjoint SMs",
+    "matrix_streams": "two microbenchmarks in two streams",
     "programs_serial": "whole models in one stream",
     "programs_streams": "whole models in two streams",
     "programs_sm_curve": "whole model on part of the SMs",
