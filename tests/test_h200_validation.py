@@ -395,7 +395,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "one-library-stream": ("small, h200", "googlenet16/3a.5x5/fwd/FFT_TILING/FMA|8"),
     "no-code-on-sms": TOGETHER,
     "no-lost-code": TOGETHER,
-    "all-code-lost": ("transformer models, h100-sxm", "transformer_prefill|4|transformer_decode|4|64|68"),
+    "all-code-lost": ("models, h200", "convnext_tiny|4|generate|12|32|100"),
     "active-as-counted": TOGETHER,
     "no-gaps": TOGETHER,
     "no-graphs": TOGETHER,
