@@ -186,7 +186,7 @@ class _Pace:
         """The least time of some work, us."""
         states = []
         for count, time in enumerate(self.times[: share.most], 1):
-            shares = age_shares(count, self.model.age_preference)
+            shares = age_shares(count, self.model.age_preference, max(1.0, time / self.times[0]))
             # others slow the SM where all SMs together do no more than it could
             on_sm = np.minimum(count / time, self.high) / self.slowdown
             none = np.zeros(len(on_sm))
@@ -214,7 +214,8 @@ class _Pace:
         if not self.model.ramps:
             return 0.0, 0.0
         ramps, paces = np.array(self.model.ramps), np.arange(1, len(self.times) + 1) / np.array(self.times)
-        oldest = [age_shares(n, self.model.age_preference)[0] / time for n, time in enumerate(self.times, 1)]
+        preference, first = self.model.age_preference, self.times[0]
+        oldest = [age_shares(n, preference, max(1.0, t / first))[0] / t for n, t in enumerate(self.times, 1)]
         until_end = float(((shortest + ramps) / np.maximum.accumulate(oldest)).min())
         whole = float(ramps[0]) * self.times[0] * float((paces / np.maximum.accumulate(paces)).min())
         return min(float(ramps.min()), until_end / self.times[0]), min(whole, until_end) * float(self.slowdown[0])

@@ -8,7 +8,7 @@ from typing import TypeVar
 from gpusim.engine.core import SMArray
 from gpusim.engine.grants import NO_LIMITS, Limits
 from gpusim.engine.mixes import Mix, MixRates
-from gpusim.model.contention import TimeParts, age_shares, capped_time, mix_times, time_parts
+from gpusim.model.contention import TimeParts, capped_time, mix_times, time_parts
 from gpusim.model.kernel import KernelModel, loads_at, mix_rates
 from gpusim.model.rounds import round_rates
 
@@ -59,10 +59,7 @@ def _known(known: dict[tuple[tuple[object, int], ...], T], mix: KernelMix, work_
 
 def _by_age(mix: KernelMix, rates: Sequence[float], dram: float, l2: float) -> MixRates:
     """The rates of a mix with those of each kernel divided among its blocks, the oldest first."""
-    divided = [
-        [rate * share for share in age_shares(count, model.age_preference)]
-        for (model, count), rate in zip(mix, rates, strict=True)
-    ]
+    divided = [model.by_age(count, rate) for (model, count), rate in zip(mix, rates, strict=True)]
     return divided, dram, l2
 
 

@@ -16,7 +16,6 @@ from gpusim.engine.mixes import Mix, MixRates, Resolve
 from gpusim.engine.tables import NEVER
 from gpusim.hardware.compute_capability import SMLimits
 from gpusim.hardware.gpu import GPU
-from gpusim.model.contention import age_shares
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.occupancy import Footprint, register_blocks
 from gpusim.policies.interface import Domains
@@ -113,7 +112,7 @@ def alone_on(gpu: GPU) -> Callable[[KernelModel], AloneTimes]:
             (rate,), dram, l2 = mix_rates([(launch, count)])
             known[count] = rate, dram, l2
         rate, dram, l2 = known[count]
-        return [[rate * share for share in age_shares(count, launch.age_preference)]], dram, l2
+        return [launch.by_age(count, rate)], dram, l2
 
     array = sm_array(gpu, 1, resolve, lambda slot: launch.footprint, bins=2)
 

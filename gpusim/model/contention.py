@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from math import ceil, fsum, inf, sqrt
 from typing import NamedTuple
 
@@ -368,18 +368,19 @@ def time_parts(kernel: WarpDemand, time: float) -> TimeParts:
     return TimeParts(squared, waiting, kernel.resource)
 
 
-@cache
-def age_shares(count: int, preference: float) -> tuple[float, ...]:
+@lru_cache(maxsize=10_000)
+def age_shares(count: int, preference: float, most: float = inf) -> tuple[float, ...]:
     """How ``count`` co-resident blocks of one kernel split their SM's progress, oldest first; they sum to ``count``.
 
     Warp schedulers prefer old warps once they are saturated (seen on the H200: greedy, then oldest). Each block
-    gets a share of ``1 - preference`` times that of the next older one.
+    gets a share of ``1 - preference`` times that of the next older one, but at most ``most``, which is 1 or more.
     """
-    weights = [1.0]
-    for _ in range(count - 1):
-        weights.append(weights[-1] * (1.0 - preference))
-    total = fsum(weights)
-    return tuple(count * weight / total for weight in weights)
+    weights = [(1.0 - preference) ** age for age in range(count)]
+    for held in range(count):  # so many of the oldest blocks have the most
+        scale = (count - held * most if held else count) / fsum(weights[held:])
+        if scale * weights[held] <= most:
+            return (*[most] * held, *[scale * weight for weight in weights[held:]])
+    return (1.0,) * count
 
 
 def _time(kernel: WarpDemand, queue: float) -> float:

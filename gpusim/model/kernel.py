@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 
-from gpusim.model.contention import SHARED, WarpDemand, mix_times, time_at
+from gpusim.model.contention import SHARED, WarpDemand, age_shares, mix_times, time_at
 from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.trace.fields import MAX_BLOCK_LENGTHS
@@ -114,6 +114,14 @@ class KernelModel:
     def _time(self, residents: int) -> float:
         """Time per instruction on an SM that holds only so many of its blocks, relative to the recording."""
         return mix_times([(self.demand, residents)])[0]
+
+    def by_age(self, count: int, rate: float) -> list[float]:
+        """Progress of its blocks on an SM, the oldest first; ``rate`` is that of the mean one.
+
+        None progresses faster than alone on the SM.
+        """
+        most = max(1.0, 1.0 / (self.unit_us * self._time(1) * rate))
+        return [rate * share for share in age_shares(count, self.age_preference, most)]
 
     @property
     def full_load(self) -> MemoryLoad:
