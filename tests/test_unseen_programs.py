@@ -20,7 +20,7 @@ from gpusim.lab.whole_models import model_conditions, predictor
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_programs"
 QUICK = {"first set": "feed_forward_fp8", "second set": "image_preparation_fp32"}
 POINTS = {
-    "first set": {"isolated": 24, "sm_curve": 120, "streams": 12, "green": 60},
+    "first set": {"isolated": 24, "sm_curve": 120, "streams": 12},
     "second set": {"isolated": 26, "sm_curve": 130, "streams": 13, "green": 65},
 }
 MISSING = [("decoder_int8", "american_options_fp32")]  # more launches than the GPU's queue holds

@@ -41,6 +41,7 @@ from gpusim.lab.whole_models import PASSES, PROFILE
 HERE = Path(__file__).resolve().parent
 FIRST, RESULT = "first.csv", "result.csv"
 SHOWN = (ISOLATED, "sm_curve", "streams", "green")
+PAIRED = ("streams", "green")
 SLOWER = 0.01  # share of the time of one program after the other
 PREDICTED, PLAIN = "setting predicted best", "plain streams"
 CHOICES = {
@@ -83,6 +84,7 @@ SETS = (
     Programs("second set", "models_second.py", "h200", "ae8b2599"),
 )
 CASE = SETS[0].case  # the one that the validation counts
+CHOOSING = SETS[1]  # whose pairs were measured on SM splits: those of the first set are withdrawn
 
 
 def scores_of(programs: Programs) -> Iterator[Score]:
@@ -93,7 +95,7 @@ def scores_of(programs: Programs) -> Iterator[Score]:
         yield from scores(name, COUNTED, "", counted, found)
     for split, mine in _split_by_curves(found.rows).items():
         yield from scores(name, "split", split, mine, found)
-    for setting, regrets in _regrets(found.rows).items():
+    for setting, regrets in _regrets(found.rows).items() if _splits(found.rows) else ():
         yield Score(name, "settings", "choice", setting, len(regrets), nan, nan, nan, nan, 100.0 * fmean(regrets), "")
     yield from scores_by_name(name, found)
 
@@ -109,14 +111,16 @@ def _split_by_curves(rows: Sequence[Scored]) -> dict[str, list[Scored]]:
     """SM splits from the measured time of each program alone on its SMs: with and without predicted interference."""
     alone = {row.key: row for row in rows if row.experiment == "sm_curve"}
     splits: dict[str, list[Scored]] = {ALONE: [], TOGETHER: []}
-    for row in rows:
-        if row.experiment != "green":
-            continue
+    for row in _splits(rows):
         sides = [alone[f"{row.key}|{side}"] for side in "ab"]
         measured, predicted = ([one.measured_ms for one in sides], [one.predicted_ms for one in sides])
         for name, one in from_curves(row, measured, predicted).items():
             splits[name].append(one)
     return splits
+
+
+def _splits(rows: Iterable[Scored]) -> list[Scored]:
+    return [row for row in rows if row.experiment == "green"]
 
 
 def _regrets(rows: Sequence[Scored]) -> dict[str, list[float]]:
@@ -145,25 +149,29 @@ def page(first: Sequence[Score], now: Sequence[Score]) -> dict[str, object]:
         mine = [row for row in first if row.recording == programs.name]
         about = _about(programs, mine, then[programs.name], today[programs.name])
         words |= {f"{name}{number}": value for name, value in about.items()}
-    return words | {
-        "scores": table(
-            ("set", "experiment", *FIGURES, "today %"),
-            [
-                (_title(one, group), title(experiment), *figures(row), error_cell(today[one.name].get(key)))
-                for one in SETS
-                for group in ("all", COUNTED)
-                for experiment in SHOWN
-                if (row := then[one.name].get(key := (experiment, group, "")))
-            ],
-        ),
-        "regrets": table(
-            ("choice", *(f"{one.name}{when} %" for one in SETS for when in ("", ", today"))),
-            [
-                (words, *(f"{known[one.name][key].regret_percent:.1f}" for one in SETS for known in (then, today)))
-                for words, key in CHOICES.items()
-            ],
-        ),
-    }
+    return (
+        words
+        | _about_splits(then[CHOOSING.name])
+        | {
+            "scores": table(
+                ("set", "experiment", *FIGURES, "today %"),
+                [
+                    (_title(one, group), title(experiment), *figures(row), error_cell(today[one.name].get(key)))
+                    for one in SETS
+                    for group in ("all", COUNTED)
+                    for experiment in SHOWN
+                    if (row := then[one.name].get(key := (experiment, group, "")))
+                ],
+            ),
+            "regrets": table(
+                ("choice", "regret %", "today %"),
+                [
+                    (words, *(f"{known[CHOOSING.name][key].regret_percent:.1f}" for known in (then, today)))
+                    for words, key in CHOICES.items()
+                ],
+            ),
+        }
+    )
 
 
 def _title(programs: Programs, group: str) -> str:
@@ -176,8 +184,8 @@ def _known(rows: Sequence[Score], programs: Programs) -> Known:
 
 def _about(programs: Programs, first: Sequence[Score], then: Known, today: Known) -> dict[str, object]:
     """What the page says of one set."""
-    every = {experiment: then[experiment, "all", ""] for experiment in SHOWN}
-    names, pairs = worst(first, "sm_curve"), worst(first, "green")
+    every = {one: row for one in SHOWN if (row := then.get((one, "all", "")))}
+    names, pairs = worst(first, "sm_curve"), worst(first, "green" if "green" in every else "streams")
     counted = {f"counted_{one}": row.mape_percent for (one, group, _), row in then.items() if group == COUNTED}
     measured, predicted = _streams(programs, first)
     return counted | {
@@ -185,21 +193,14 @@ def _about(programs: Programs, first: Sequence[Score], then: Known, today: Known
         "programs": len(names),
         "pairs": len(pairs),
         "kernels": sum(_kernels(programs.folder, row.name) for row in names),
-        "splits": every["green"].points // len(pairs),
+        "splits": every["sm_curve"].points // len(pairs) // 2,
         "curve": every["sm_curve"].mape_percent,
         "streams": every["streams"].mape_percent,
         "streams_nothing": every["streams"].nothing_percent,
-        "green": every["green"].mape_percent,
-        "regret": every["green"].regret_percent,
         "streams_measured": 100.0 * fmean(measured),
         "streams_predicted": 100.0 * fmean(predicted),
         "slower_measured": sum(one > SLOWER for one in measured),
         "slower_predicted": sum(one > SLOWER for one in predicted),
-        "chosen": then["settings", "choice", PREDICTED].regret_percent,
-        "plain": then["settings", "choice", PLAIN].regret_percent,
-        "split_alone": then["green", "split", ALONE].mape_percent,
-        "split_together": then["green", "split", TOGETHER].mape_percent,
-        "split_together_bias": then["green", "split", TOGETHER].bias_percent,
         "worst": table(
             ("program", "isolated %", "part of the SMs %", "bias %", "today %", "longest kernel, and what binds it"),
             [
@@ -209,8 +210,21 @@ def _about(programs: Programs, first: Sequence[Score], then: Known, today: Known
         ),
         "worst_pairs": table(
             ("pair", "two streams %", "bias %", "today %", "SM split %", "bias %", "today %"),
-            [(f"`{row.name}`", *_error(then["streams", "one", row.name], today), *_error(row, today)) for row in pairs],
+            [
+                (f"`{row.name}`", *(cell for one in PAIRED for cell in _error(then.get((one, "one", row.name)), today)))
+                for row in pairs
+            ],
         ),
+    }
+
+
+def _about_splits(then: Known) -> dict[str, object]:
+    """What the page says of SM splits."""
+    return {
+        "green": then["green", "all", ""].mape_percent,
+        "split_alone": then["green", "split", ALONE].mape_percent,
+        "split_together": then["green", "split", TOGETHER].mape_percent,
+        "split_together_bias": then["green", "split", TOGETHER].bias_percent,
     }
 
 
@@ -224,8 +238,10 @@ def _streams(programs: Programs, first: Sequence[Score]) -> tuple[list[float], l
     return [one - 1.0 for one in shares], [one - 1.0 for one in predicted]
 
 
-def _error(row: Score, today: Known) -> tuple[str, str, str]:
-    """First error and bias, and today's error."""
+def _error(row: Score | None, today: Known) -> tuple[str, str, str]:
+    """First error and bias, and today's error; empty where nothing was measured."""
+    if row is None:
+        return "", "", ""
     return error_cell(row), f"{row.bias_percent:+.1f}", error_cell(today.get((row.experiment, "one", row.name)))
 
 
