@@ -131,9 +131,8 @@ def test_even_of_four_streams_that_split_the_sms_is_a_split() -> None:
 def _by_hand(*spans: tuple[str, int, float, float]) -> Result:
     """A result with a kernel for each (stream, SM, start, end)."""
     base = replay(twins(2), h200(), "serial")
-    runs = tuple(
-        replace(base.kernel_runs[0], stream=stream, start_us=start, end_us=end) for stream, _, start, end in spans
-    )
+    first = base.kernel_runs[0]
+    runs = tuple(first._replace(stream=stream, start_us=start, end_us=end) for stream, _, start, end in spans)
     columns = [(i, ([sm], [1], [start], [end])) for i, (_, sm, start, end) in enumerate(spans)]
     return replace(base, kernel_runs=runs, placements=type(base.placements)(columns))
 

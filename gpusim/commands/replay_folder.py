@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from gpusim.common.files import whole_folder
@@ -52,11 +51,10 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 def _write_result(result: Result, folder: Path) -> None:
     from gpusim.results.plots import gantt, usage
 
-    columns = {of: [column.name for column in fields(of)] for of in (StreamRun, ProgramRun)}
     _write_runs(folder / "kernels.csv", KERNEL_COLUMNS, result.kernel_runs)
-    _write_runs(folder / "streams.csv", [*columns[StreamRun], "slowdown"], result.stream_runs)
+    _write_runs(folder / "streams.csv", [*StreamRun._fields, "slowdown"], result.stream_runs)
     if result.has_programs:
-        own = [name for name in columns[ProgramRun] if name != "streams"]
+        own = [name for name in ProgramRun._fields if name != "streams"]
         _write_runs(folder / "programs.csv", [*own, "slowdown"], result.program_runs)
     write_csv(folder / "usage.csv", ["sm", "start_us", "end_us", *USES], _usage_rows(result))
     save_figure(gantt(result), folder / "gantt.png")

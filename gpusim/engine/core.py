@@ -236,14 +236,13 @@ class SMArray:
 
     def complete(self, sm: int) -> None:
         """End the blocks of an SM that are due, and refill it if any left it."""
-        residents = self.residents
-        residents.charge(sm)
-        before = residents.mix[sm]
-        residents.end_due(sm, self.done)
-        if residents.mix[sm] != before:
+        self.residents.charge(sm)
+        before = self.residents.mix[sm]
+        self.residents.end_due(sm, self.done)
+        if self.residents.mix[sm] != before:
             self.placing.refill(sm)
-        residents.project(sm)
-        if residents.mix[sm] == before:
+        self.residents.project(sm)
+        if self.residents.mix[sm] == before:
             self.stable += 1
         else:
             self.stable = 0

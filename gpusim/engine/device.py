@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from itertools import compress
 from math import fsum, inf
-from typing import Any
 
 import simpy
 
@@ -27,6 +26,7 @@ from gpusim.model.clock import power_cycle
 from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
+from gpusim.model.occupancy import Footprint
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, PassView, Policy, View
 from gpusim.results.runs import Spans, Usage
@@ -34,7 +34,8 @@ from gpusim.results.runs import Spans, Usage
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 MOST_VIEWS = 100_000  # kernels of which is remembered what policies see of them, 1 KB each
-_FIXED_VIEWS: dict[object, dict[str, Any]] = {}  # by the identity of the kernel
+_FixedView = tuple[str, int, Footprint, int, float, str, float, float, float, float, float, float, float, float]
+_FIXED_VIEWS: dict[object, _FixedView] = {}  # by the identity of the kernel
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
 
@@ -80,17 +81,15 @@ class Device:
         self._gpu = gpu
         self._policy = policy
         self._busy_streams = busy_streams
-        self._view_of = partial(
-            View,
-            gpu=gpu,
-            residents=self._residents,
-            solo_rate=self._solo_rate,
-            mix_rates=self._mix_rates,
-            blocks_done=self._blocks_done,
-            progress=self._progress,
-            unready=unready,
-            operations=operations,
-            passes=passes,
+        self._answers = (  # the fields of a `View` from ``residents`` on
+            self._residents,
+            self._solo_rate,
+            self._mix_rates,
+            self._blocks_done,
+            self._progress,
+            unready,
+            operations,
+            passes,
         )
         self._border = border = Border(policy, gpu)
         ask(policy, policy.prepare, gpu, streams)
@@ -477,7 +476,7 @@ class Device:
 
     def _view(self) -> View:
         kernels = tuple([self._kernel_view(launch) for launch in self._launches.values()])
-        return self._view_of(now_us=self._env.now, kernels=kernels, streams=self._busy_streams())
+        return View(self._env.now, self._gpu, kernels, self._busy_streams(), *self._answers)
 
     def _kernel_view(self, launch: Launch) -> KernelView:
         model, slot, view = launch.model, launch.slot, launch.view
@@ -488,19 +487,19 @@ class Device:
                 launch.view = view = view.later(waiting, resident, launch.admitted)
             return view
         launch.view = view = KernelView(
-            id=launch.id,
-            stream=launch.stream,
-            stream_index=launch.stream_index,
-            internal=launch.internal,
-            priority=launch.priority,
-            waiting=waiting,
-            resident=resident,
-            ready_us=launch.ready_us,
-            started=launch.admitted,
-            queued=launch.queued,
-            pass_number=launch.pass_number,
-            operation=launch.operation,
-            **_fixed_view(model),
+            launch.id,
+            launch.stream,
+            launch.stream_index,
+            launch.internal,
+            launch.priority,
+            launch.ready_us,
+            waiting,
+            resident,
+            launch.admitted,
+            *_fixed_view(model),
+            launch.queued,
+            launch.pass_number,
+            launch.operation,
         )
         return view
 
@@ -549,30 +548,30 @@ class Device:
         return model
 
 
-def _fixed_view(model: KernelModel) -> dict[str, Any]:
-    """The fields of a `KernelView` that depend on the kernel only, worked out once for all replays of this process."""
+def _fixed_view(model: KernelModel) -> _FixedView:
+    """The fields of a `KernelView` from ``name`` to ``latency_us``, worked out once for all replays of this process."""
     known = _FIXED_VIEWS.get(model.identity)
     if known is not None:
         return known
     if len(_FIXED_VIEWS) > MOST_VIEWS:
         _FIXED_VIEWS.clear()
     own, full = model.own_load, model.full_load
-    known = _FIXED_VIEWS[model.identity] = {
-        "name": model.name,
-        "blocks": model.blocks,
-        "footprint": model.footprint,
-        "blocks_per_sm": model.blocks_per_sm,
-        "solo_us": model.solo_us,
-        "bound_by": binding([(model.demand, model.most_resident)], 0, full.dram, full.l2, own),
-        "dram_load": own.dram,
-        "l2_load": own.l2,
-        "issue_us": model.busy_us("issue_cycles"),
-        "memory_us": model.busy_us("l1_cycles"),
-        "dram_us": model.dram_share_us,
-        "memory_stall_share": model.memory_stall_share,
-        "latency_us": model.latency_us,
-        "l2_us": model.unit_us * model.load.l2,
-    }
+    known = _FIXED_VIEWS[model.identity] = (
+        model.name,
+        model.blocks,
+        model.footprint,
+        model.blocks_per_sm,
+        model.solo_us,
+        binding([(model.demand, model.most_resident)], 0, full.dram, full.l2, own),
+        own.dram,
+        own.l2,
+        model.busy_us("issue_cycles"),
+        model.busy_us("l1_cycles"),
+        model.dram_share_us,
+        model.unit_us * model.load.l2,
+        model.memory_stall_share,
+        model.latency_us,
+    )
     return known
 
 

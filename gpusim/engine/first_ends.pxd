@@ -1,7 +1,7 @@
 # C types for first_ends.py in the compiled core.
 @cython.final
 cdef class FirstEnds:
-    cdef long long nodes
+    cdef long long sms, nodes
     cdef double[::1] due
     cdef long long[::1] sm
 

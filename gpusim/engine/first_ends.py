@@ -14,22 +14,20 @@ class FirstEnds:
     """
 
     def __init__(self, clocks: int, sms: int) -> None:
-        nodes = 2
-        while nodes < 2 * sms:
-            nodes *= 2
-        self.nodes = nodes
-        self.due = reals(clocks * nodes, _NEVER)  # in virtual time
-        self.sm = array("q", [*range(-(nodes // 2), nodes // 2)]) * clocks
+        self.sms = sms
+        self.nodes = 2 * sms
+        self.due = reals(clocks * self.nodes, _NEVER)  # in virtual time
+        self.sm = array("q", [*range(-sms, sms)]) * clocks
 
     def note(self, clock: int, sm: int, due: float) -> None:
         """Note when the first block of a clock's launch on an SM ends, and so on which SM the first of all does."""
         root = clock * self.nodes
-        node = self.nodes // 2 + sm
+        node = self.sms + sm
         self.due[root + node] = due
         while node > 1:  # C does it without a branch, which none could predict
             other = self.due[root + (node ^ 1)]
             on_other = self.sm[root + (node ^ 1)]
-            sm += ((other < due) | ((other == due) & node & 1)) * (on_other - sm)
+            sm += ((other < due) | ((other == due) & (on_other < sm))) * (on_other - sm)
             due = other if other < due else due
             node >>= 1
             self.due[root + node] = due

@@ -5,7 +5,7 @@ cdef class Placing:
     cdef Launches launches
     cdef long long sms, gpc_count, length, open_count
     cdef bint any_dirty
-    cdef long long[::1] sm_order, gpc, gpc_order, gpc_begin, room, dirty, line, queue, open
+    cdef long long[::1] sm_order, gpc, gpc_order, gpc_begin, full, room, dirty, line, queue, open
 
     @cython.locals(i=cython.longlong)
     cdef set_line(self, list slots, list queues)

@@ -24,6 +24,7 @@ class Placing:
         sms_of_gpc = [[sm for sm in order if gpcs[sm] == gpc] for gpc in range(self.gpc_count)]
         self.gpc_order = array("q", chain.from_iterable(sms_of_gpc))  # the SMs as in ``order``, GPC by GPC
         self.gpc_begin = array("q", accumulate(map(len, sms_of_gpc), initial=0))  # where each GPC's begin, and the end
+        self.full = zeros(self.gpc_count)  # whether it has no room for a cluster
         self.room = zeros(sms)
         self.dirty = zeros(sms)  # SMs that were filled, whose residents get their rates once all are placed
         self.any_dirty = False
@@ -100,12 +101,20 @@ class Placing:
             top -= 1
 
     def place_clusters(self, slot: int) -> None:
-        """Start clusters in rounds, one on each GPC that has room for all of its blocks, an SM each."""
+        """Start clusters in rounds, one on each GPC that has room for all of its blocks, an SM each.
+
+        A GPC without room for a whole cluster has none in later rounds.
+        """
+        for gpc in range(self.gpc_count):
+            self.full[gpc] = 0
         found = 1
         while found > 0:
             found = 0
             for gpc in range(self.gpc_count):
+                if self.full[gpc] > 0 and self.launches.waiting[slot] >= self.launches.together[slot]:
+                    continue
                 if not self.fits_cluster(slot, gpc):
+                    self.full[gpc] = 1
                     continue
                 left = self.launches.together[slot]
                 for i in range(self.gpc_begin[gpc], self.gpc_begin[gpc + 1]):
@@ -152,13 +161,12 @@ class Placing:
 
     def refill(self, sm: int) -> None:
         """Have the launches that may place blocks fill the room that some left on an SM."""
-        launches = self.launches
         for i in range(self.open_count):
             slot = self.open[i]
-            if launches.together[slot] > 1:
+            if self.launches.together[slot] > 1:
                 if self.residents.fits(slot, sm) and self.fits_cluster(slot, self.gpc[sm]):
-                    launches.placed_all = True  # the cluster starts before what comes after it in line
+                    self.launches.placed_all = True  # the cluster starts before what comes after it in line
                     break
                 continue
-            while launches.waiting[slot] > 0 and self.residents.fits(slot, sm):
+            while self.launches.waiting[slot] > 0 and self.residents.fits(slot, sm):
                 self.residents.start(slot, sm)

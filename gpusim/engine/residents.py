@@ -133,19 +133,18 @@ class Residents:
         self.recorded_at[sm] = self.now
         if self.count[sm] == 0 or end <= start:
             return
-        mixes, launches = self.mixes, self.launches
         clocks = self.domains.of_sm[sm] * self.slots
         issue = 0.0
         dram = 0.0
         l2 = 0.0
-        for p in range(mixes.first_part[self.rated[sm]], mixes.last_part[self.rated[sm]]):
-            k = mixes.part_slot[p]
+        for p in range(self.mixes.first_part[self.rated[sm]], self.mixes.last_part[self.rated[sm]]):
+            k = self.mixes.part_slot[p]
             i = k * self.sms + sm
-            done = (self.domains.virtual[clocks + k] - self.recorded[i]) * mixes.part_progress[p]
+            done = (self.domains.virtual[clocks + k] - self.recorded[i]) * self.mixes.part_progress[p]
             self.recorded[i] = self.domains.virtual[clocks + k]
-            issue += done * launches.issue_demand[k]
-            dram += done * launches.dram_demand[k]
-            l2 += done * launches.l2_demand[k]
+            issue += done * self.launches.issue_demand[k]
+            dram += done * self.launches.dram_demand[k]
+            l2 += done * self.launches.l2_demand[k]
         self.history.book(sm, start, end, issue, dram, l2)
 
     def record_all(self) -> None:
@@ -158,36 +157,35 @@ class Residents:
 
         What its residents had done is booked up to now (`charge`).
         """
-        mixes, domains, launches = self.mixes, self.domains, self.launches
         was = self.rated[sm]
         mix = self.mix[sm]
-        if mixes.first_part[mix] < 0:
-            mixes.work_out(mix)
+        if self.mixes.first_part[mix] < 0:
+            self.mixes.work_out(mix)
         self.rated[sm] = mix
-        d = domains.of_sm[sm]
+        d = self.domains.of_sm[sm]
         clocks = d * self.slots
-        domains.dram_load[d] += mixes.dram[mix] - mixes.dram[was]
-        domains.l2_load[d] += mixes.l2[mix] - mixes.l2[was]
-        for p in range(mixes.first_part[was], mixes.last_part[was]):
-            k = mixes.part_slot[p]
-            domains.progress[clocks + k] -= mixes.part_progress[p]
-            if launches.here[k * self.sms + sm] == 0:
+        self.domains.dram_load[d] += self.mixes.dram[mix] - self.mixes.dram[was]
+        self.domains.l2_load[d] += self.mixes.l2[mix] - self.mixes.l2[was]
+        for p in range(self.mixes.first_part[was], self.mixes.last_part[was]):
+            k = self.mixes.part_slot[p]
+            self.domains.progress[clocks + k] -= self.mixes.part_progress[p]
+            if self.launches.here[k * self.sms + sm] == 0:
                 self.ends.note(clocks + k, sm, _NEVER)
         base = sm * self.width
-        for p in range(mixes.first_part[mix], mixes.last_part[mix]):
-            k = mixes.part_slot[p]
-            domains.progress[clocks + k] += mixes.part_progress[p]
-            self.charged[k * self.sms + sm] = domains.virtual[clocks + k]
-            self.recorded[k * self.sms + sm] = domains.virtual[clocks + k]
+        for p in range(self.mixes.first_part[mix], self.mixes.last_part[mix]):
+            k = self.mixes.part_slot[p]
+            self.domains.progress[clocks + k] += self.mixes.part_progress[p]
+            self.charged[k * self.sms + sm] = self.domains.virtual[clocks + k]
+            self.recorded[k * self.sms + sm] = self.domains.virtual[clocks + k]
             due = _NEVER
-            i = mixes.part_rates[p]
+            i = self.mixes.part_rates[p]
             for j in range(base, base + self.count[sm]):
                 if self.owner[j] == k:
-                    self.rate[j] = mixes.rates[i]
-                    left = self.work[j] / mixes.rates[i]
+                    self.rate[j] = self.mixes.rates[i]
+                    left = self.work[j] / self.mixes.rates[i]
                     due = left if left < due else due
                     i += 1
-            self.ends.note(clocks + k, sm, domains.virtual[clocks + k] + due)
+            self.ends.note(clocks + k, sm, self.domains.virtual[clocks + k] + due)
         if self.noting:
             self.note_mix(sm)
 
@@ -202,29 +200,28 @@ class Residents:
 
     def fits(self, slot: int, sm: int) -> bool:
         """Whether one more block of a slot may be resident on an SM."""
-        launches = self.launches
         i = slot * self.sms + sm
-        if launches.here[i] >= launches.cap[i] or launches.gated[slot] > 0:
+        if self.launches.here[i] >= self.launches.cap[i] or self.launches.gated[slot] > 0:
             return False
-        if launches.tenant[slot] >= 0 and self.count[sm] > launches.here[i]:
+        if self.launches.tenant[slot] >= 0 and self.count[sm] > self.launches.here[i]:
             for j in range(sm * self.width, sm * self.width + self.count[sm]):
-                if launches.tenant[self.owner[j]] != launches.tenant[slot]:
+                if self.launches.tenant[self.owner[j]] != self.launches.tenant[slot]:
                     return False
         u = sm * RESOURCES
         r = slot * RESOURCES
-        shared = launches.wanted_carveout[slot]
+        shared = self.launches.wanted_carveout[slot]
         if self.count[sm] > 0:
-            if self.carveout[sm] < launches.least_carveout[slot]:
+            if self.carveout[sm] < self.launches.least_carveout[slot]:
                 return False
             shared = self.carveout[sm]
         if (
-            self.used[u] + launches.need[r] > self.limit[0]
-            or self.used[u + 1] + launches.need[r + 1] > shared
-            or self.used[u + 2] + launches.need[r + 2] > self.limit[2]
-            or self.used[u + 3] + launches.need[r + 3] > self.limit[3]
+            self.used[u] + self.launches.need[r] > self.limit[0]
+            or self.used[u + 1] + self.launches.need[r + 1] > shared
+            or self.used[u + 2] + self.launches.need[r + 2] > self.limit[2]
+            or self.used[u + 3] + self.launches.need[r + 3] > self.limit[3]
         ):
             return False
-        return launches.here[i] < self.mixes.most(slot, self.mix[sm])
+        return self.launches.here[i] < self.mixes.most(slot, self.mix[sm])
 
     def room_for(self, slot: int, sm: int) -> int:
         """Number of further blocks of a slot that fit on an SM by its resources, without caps; one `fits`."""
@@ -254,42 +251,41 @@ class Residents:
 
     def start(self, slot: int, sm: int) -> None:
         """Make the next waiting block of a slot resident on an SM (whose progress is booked up to now)."""
-        launches = self.launches
-        launches.waiting[slot] -= 1
-        if launches.evicted[slot] > 0:
-            launches.evicted[slot] -= 1
-            work = launches.saved[slot].pop()
+        self.launches.waiting[slot] -= 1
+        if self.launches.evicted[slot] > 0:
+            self.launches.evicted[slot] -= 1
+            work = self.launches.saved[slot].pop()
         else:
-            work = launches.first_work(slot)
-            if launches.unfinished[slot] == launches.waiting[slot] + launches.next_block[slot]:  # none has ended
+            work = self.launches.first_work(slot)
+            # none has ended
+            if self.launches.unfinished[slot] == self.launches.waiting[slot] + self.launches.next_block[slot]:
                 work += self.share_ramp(slot, sm)
         if self.count[sm] == 0:
-            self.carveout[sm] = launches.wanted_carveout[slot]
+            self.carveout[sm] = self.launches.wanted_carveout[slot]
         j = sm * self.width + self.count[sm]
         self.work[j] = work
         self.owner[j] = slot
         self.count[sm] += 1
         for r in range(RESOURCES):
-            self.used[sm * RESOURCES + r] += launches.need[slot * RESOURCES + r]
+            self.used[sm * RESOURCES + r] += self.launches.need[slot * RESOURCES + r]
         self.mix[sm] = self.mixes.with_one_more(self.mix[sm], slot)
         i = slot * self.sms + sm
-        if launches.here[i] == 0:
-            launches.sms_used[slot] += 1
-        launches.here[i] += 1
-        if launches.start_here[i] < 0.0:
-            launches.start_here[i] = self.now
-        if launches.first_start[slot] < 0.0:
-            launches.first_start[slot] = self.now
-        launches.resident[slot] += 1
+        if self.launches.here[i] == 0:
+            self.launches.sms_used[slot] += 1
+        self.launches.here[i] += 1
+        if self.launches.start_here[i] < 0.0:
+            self.launches.start_here[i] = self.now
+        if self.launches.first_start[slot] < 0.0:
+            self.launches.first_start[slot] = self.now
+        self.launches.resident[slot] += 1
         self.blocks += 1
-        self.domains.tensor_blocks[self.domains.of_sm[sm]] += launches.on_tensor_cores[slot]
-        if launches.waiting[slot] == 0:
-            launches.dispatched_at[slot] = self.now
-            launches.placed_all = True
+        self.domains.tensor_blocks[self.domains.of_sm[sm]] += self.launches.on_tensor_cores[slot]
+        if self.launches.waiting[slot] == 0:
+            self.launches.dispatched_at[slot] = self.now
+            self.launches.placed_all = True
 
     def drop(self, sm: int, j: int) -> None:
         """Remove the block at position ``j`` from an SM, and recompute the rates of the other residents (`project`)."""
-        launches = self.launches
         slot = self.owner[j]
         last = sm * self.width + self.count[sm] - 1
         for i in range(j, last):
@@ -297,17 +293,17 @@ class Residents:
             self.owner[i] = self.owner[i + 1]
         self.count[sm] -= 1
         for r in range(RESOURCES):
-            self.used[sm * RESOURCES + r] -= launches.need[slot * RESOURCES + r]
+            self.used[sm * RESOURCES + r] -= self.launches.need[slot * RESOURCES + r]
         self.mix[sm] = self.mixes.with_one_less(self.mix[sm], slot)
-        launches.here[slot * self.sms + sm] -= 1
-        if launches.here[slot * self.sms + sm] == 0:
-            launches.sms_used[slot] -= 1
-        launches.resident[slot] -= 1
-        if launches.gated[slot] > 0 and launches.resident[slot] == 0:
-            launches.gated[slot] = 0
-            launches.placed_all = True  # those that waited may start anywhere
+        self.launches.here[slot * self.sms + sm] -= 1
+        if self.launches.here[slot * self.sms + sm] == 0:
+            self.launches.sms_used[slot] -= 1
+        self.launches.resident[slot] -= 1
+        if self.launches.gated[slot] > 0 and self.launches.resident[slot] == 0:
+            self.launches.gated[slot] = 0
+            self.launches.placed_all = True  # those that waited may start anywhere
         self.blocks -= 1
-        self.domains.tensor_blocks[self.domains.of_sm[sm]] -= launches.on_tensor_cores[slot]
+        self.domains.tensor_blocks[self.domains.of_sm[sm]] -= self.launches.on_tensor_cores[slot]
 
     def last_due(self, sm: int, j: int) -> int:
         """Position of the youngest block that is due on an SM, of those up to position ``j``; -1 where none is."""
@@ -321,24 +317,23 @@ class Residents:
 
     def end_due(self, sm: int, done: list[int]) -> None:
         """End the blocks of an SM that are due, whose progress is booked; launches that end so are added to a list."""
-        launches = self.launches
         j = self.last_due(sm, sm * self.width + self.count[sm] - 1)
         while j >= 0:
             slot = self.owner[j]
             i = slot * self.sms + sm
-            launches.tiles_ran[i] += 1
-            if launches.shared[slot] > 0 and launches.next_tile[slot] < launches.all_tiles[slot]:
-                self.work[j] = launches.next_work(slot)
+            self.launches.tiles_ran[i] += 1
+            if self.launches.shared[slot] > 0 and self.launches.next_tile[slot] < self.launches.all_tiles[slot]:
+                self.work[j] = self.launches.next_work(slot)
             else:
-                launches.ran[i] += 1
-                launches.end_here[i] = self.now
-                if launches.late_last[slot] > 0 and launches.waiting[slot] > 0:
-                    launches.gated[slot] = 1
+                self.launches.ran[i] += 1
+                self.launches.end_here[i] = self.now
+                if self.launches.late_last[slot] > 0 and self.launches.waiting[slot] > 0:
+                    self.launches.gated[slot] = 1
                 self.drop(sm, j)
-                launches.unfinished[slot] -= 1
-                if launches.unfinished[slot] == 0:
+                self.launches.unfinished[slot] -= 1
+                if self.launches.unfinished[slot] == 0:
                     done.append(slot)
-                    launches.retire(slot)
+                    self.launches.retire(slot)
             j = self.last_due(sm, j - 1)
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool) -> None:

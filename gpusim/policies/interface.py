@@ -31,27 +31,27 @@ class KernelView(NamedTuple):
         stream_index: position of that stream in the trace.
         internal: whether a library launched it on a stream of its own, outside the partition of the caller's stream.
         priority: of its stream, from 0 = lowest.
-        name: kernel name.
-        blocks: thread blocks of the launch.
+        ready_us: when it became ready.
         waiting: blocks not yet placed.
         resident: blocks resident on all SMs.
         started: whether a grant has let it start. Its first block starts after its launch latency.
+        name: kernel name.
+        blocks: thread blocks of the launch.
         footprint: resources of an SM that one resident block holds.
         blocks_per_sm: most resident blocks of this kernel alone on an SM (its occupancy).
-        ready_us: when it became ready.
         solo_us: isolated time on the whole GPU.
         bound_by: resource that bounds it in isolation; ``unknown`` without the counters.
         dram_load: share of the sustained DRAM bandwidth that it demands in isolation.
-        queued: when the host queued it: the release (us) of its request, and its place in the order in which one
-            host thread queues all launches of the trace, stream after stream as far as dependencies allow.
         l2_load: share of the sustained L2 bandwidth that it demands in isolation.
         issue_us: time of all issue slots of an SM that one block takes.
         memory_us: time of the L1 and shared-memory data path of an SM that one block takes.
         dram_us: time of the device's sustained DRAM bandwidth that one block takes.
+        l2_us: time of the device's sustained L2 bandwidth that one block takes.
         memory_stall_share: share of its warps' stalls that wait for memory, 0 to 1.
         latency_us: launch latency, from the first grant to its first block.
+        queued: when the host queued it: the release (us) of its request, and its place in the order in which one
+            host thread queues all launches of the trace, stream after stream as far as dependencies allow.
         pass_number: how often its stream has restarted before; 0 where streams run once, arrivals or not.
-        l2_us: time of the device's sustained L2 bandwidth that one block takes.
         operation: id of the operation that launched it, as in `OperationView`.
     """
 
@@ -60,26 +60,26 @@ class KernelView(NamedTuple):
     stream_index: int
     internal: bool
     priority: int
-    name: str
-    blocks: int
+    ready_us: float
     waiting: int
     resident: int
     started: bool
+    name: str
+    blocks: int
     footprint: Footprint
     blocks_per_sm: int
-    ready_us: float
     solo_us: float
     bound_by: str
     dram_load: float
-    queued: tuple[float, int] = (0.0, 0)
     l2_load: float = 0.0
     issue_us: float = 0.0
     memory_us: float = 0.0
     dram_us: float = 0.0
+    l2_us: float = 0.0
     memory_stall_share: float = 0.0
     latency_us: float = 0.0
+    queued: tuple[float, int] = (0.0, 0)
     pass_number: int = 0
-    l2_us: float = 0.0
     operation: str = ""
 
     @property

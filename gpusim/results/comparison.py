@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 JSON_VERSION = 1  # of what `as_json` gives
-KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRun))
+KERNEL_COLUMNS = KernelRun._fields
 ALONE = "one stream: there is nothing to share the GPU with"
 DEPENDENT = "streams wait for each other, and their slowdowns include these waits"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -52,5 +52,5 @@ class Result(Replayed):
 def _frame(row: type[Any], rows: tuple[Any, ...], *properties: str) -> pd.DataFrame:
     import pandas as pd
 
-    names = [*(column.name for column in fields(row)), *properties]
+    names = [*row._fields, *properties]
     return pd.DataFrame({name: [getattr(r, name) for r in rows] for name in names}, columns=names)

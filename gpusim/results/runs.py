@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import fsum, prod
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,15 +30,14 @@ LIMITS = (  # to which a policy can hold a kernel
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRun:
+class KernelRun(NamedTuple):
     """One kernel launch as replayed; times in us from the start of the replay."""
 
     stream: str  # the stream of its operation
     operation: str  # id of its operation
     request: int  # which arrival of the stream it belongs to, from 0
     kernel: str  # name
-    index: int  # position among the launches of its operation
+    index: int  # type: ignore[assignment]  # position among the launches of its operation
     blocks: int  # thread blocks that ran
     ready_us: float  # time when all its dependencies had ended
     start_us: float  # its first block was placed
@@ -52,8 +51,7 @@ class KernelRun:
     sharing_us: float  # end - ready - waited - solo: interference on SMs and memory (negative: gained)
 
 
-@dataclass(frozen=True, slots=True)
-class OperationRun:
+class OperationRun(NamedTuple):
     """One operation as replayed: from when its stream and dependencies let it start to its end."""
 
     stream: str
@@ -64,8 +62,7 @@ class OperationRun:
     end_us: float
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRun:
+class RequestRun(NamedTuple):
     """One pass through a stream's operations; a stream without arrivals has one, released at 0."""
 
     stream: str
@@ -80,8 +77,7 @@ class RequestRun:
         return self.end_us - self.release_us
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRun:
+class StreamRun(NamedTuple):
     """One stream as replayed."""
 
     stream: str  # its name
@@ -97,8 +93,7 @@ class StreamRun:
         return (self.end_us - self.release_us) / self.solo_us if self.solo_us > 0.0 else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRun:
+class ProgramRun(NamedTuple):
     """One program as replayed; times as of `StreamRun`."""
 
     program: str  # its name
