@@ -330,10 +330,10 @@ def test_a_full_queue_shows_that_l2_was_busier_than_its_counters_say() -> None:
 # ---- the rest -------------------------------------------------------------------------------------------------------
 
 
-@given(count=st.integers(1, 32), preference=rounded(0, 0.5))
-def test_shares_by_age_sum_to_the_blocks_and_fall_with_age(count: int, preference: float) -> None:
-    shares = age_shares(count, preference)
-    assert sum(shares) == pytest.approx(count)
+@given(count=st.integers(1, 32), preference=rounded(0, 0.5), most=rounded(1, 8))
+def test_shares_by_age_sum_to_the_blocks_and_fall_with_age(count: int, preference: float, most: float) -> None:
+    shares = age_shares(count, preference, most)
+    assert sum(shares) == pytest.approx(count) and max(shares) <= most * (1.0 + 1e-9)
     assert all(older >= younger > 0.0 for older, younger in pairwise(shares))
     assert age_shares(count, 0.0) == pytest.approx([1.0] * count)
 
@@ -606,6 +606,20 @@ def test_of_a_recorded_time_memory_leaves_a_fiftieth_at_least() -> None:
 
 def test_each_younger_block_gets_a_share_less() -> None:
     assert age_shares(3, 0.5) == pytest.approx([12 / 7, 6 / 7, 3 / 7])
+
+
+@pytest.mark.parametrize(
+    ("most", "shares"),
+    [
+        (1.5, [1.5, 1.0, 0.5]),  # the oldest is held back, and the others share 1.5 as 2 to 1
+        (1.2, [1.2, 1.2, 0.6]),  # of the 1.8 that the oldest leaves the next one would get as much
+        (1.1, [1.1, 1.1, 0.8]),
+        (1.0, [1.0, 1.0, 1.0]),
+        (2.0, [12 / 7, 6 / 7, 3 / 7]),
+    ],
+)
+def test_no_block_gets_more_than_the_most(most: float, shares: list[float]) -> None:
+    assert age_shares(3, 0.5, most) == pytest.approx(shares)
 
 
 @pytest.mark.parametrize(

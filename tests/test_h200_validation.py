@@ -405,6 +405,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
     "no-sm-starts": ("models, h200", "mobilenet_v3_large|4|prefill|11|48|84|a"),
     "no-intake": ("frameworks, h200", "lm/head/t32/bf16/gemm|24"),
+    "no-age-limit": ("unseen programs, h200", "selective_scan_bf16|4|conformer_fp16|4|32|100|a"),
     "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
 }
 EVERY_PATCH = """

@@ -217,9 +217,22 @@ def test_queues_last_about_as_long(a_ms: float, b_ms: float, expected: tuple[int
     assert queue_lengths(a_ms, b_ms) == expected
 
 
-@pytest.mark.parametrize(("a_ms", "b_ms", "expected"), [(1.0, 2.5, (10, 4)), (2.5, 1.0, (4, 10)), (1.0, 99.0, (64, 4))])
-def test_passes_last_about_as_long(a_ms: float, b_ms: float, expected: tuple[int, int]) -> None:
-    assert passes_of(a_ms, b_ms) == expected
+@pytest.mark.parametrize(
+    ("pass_ms", "kernels", "expected"),
+    [
+        ((1.0, 2.5), (9, 9), (10, 4)),
+        ((2.5, 1.0), (9, 9), (4, 10)),
+        ((1.0, 1.0), (9, 9), (4, 4)),
+        ((1.0, 99.0), (9, 9), (64, 4)),
+        ((1.0, 4.0), (155, 9), (6, 4)),  # a GPU's queue holds some 1,000 launches
+        ((1.0, 4.0), (9, 400), (8, 2)),
+        ((1.0, 4.0), (2000, 9), (1, 4)),
+    ],
+)
+def test_passes_last_about_as_long_and_fit_behind_a_flag(
+    pass_ms: tuple[float, float], kernels: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert passes_of(pass_ms, kernels) == expected
 
 
 def test_parts_of_other_gpus() -> None:

@@ -199,6 +199,12 @@ def no_power_limit() -> None:
     put(fit, "_held_clock", lambda launch, free, gpu: 1.0)
 
 
+def no_age_limit() -> None:
+    """Old blocks may progress faster than alone on their SM."""
+    known = kernel_model.age_shares
+    put(kernel_model, "age_shares", lambda count, preference, most: known(count, preference))
+
+
 def no_sharing() -> None:
     """Residents of an SM do not slow one another."""
     _put_mix_times(lambda residents, least=(): [1.0] * len(residents))

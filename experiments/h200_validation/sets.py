@@ -31,6 +31,7 @@ from experiments.h200_validation.variants import (
 )
 from experiments.neighbours import run as study
 from experiments.single_resource import run as single_resource
+from experiments.unseen_programs import run as unseen_programs
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab.dataset import Dataset, Recordings
 from gpusim.lab.resource_matrix import Matrix, matrix_points
@@ -333,6 +334,7 @@ SETS = (
     MeasuredSet("neighbours", OTHER_GPU, GPU_NAME, Neighbours(str(SHARED / "h200_models")), 4, MODELS_ONLY),
     _matrix(GPU_NAME),
     _matrix(OTHER_GPU),
+    _models("unseen programs", unseen_programs.SETS[1].case, 8),
     MeasuredSet("single_resource", OTHER_GPU, OTHER_GPU, StreamsOfMicrobenchmarks(), 1, BENCHMARKS),
 )
 DESIGN_SETS = (MeasuredSet("data", GPU_NAME, GPU_NAME, Calls(OWN, both_orders=True), 40),)

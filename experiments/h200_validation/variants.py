@@ -84,6 +84,7 @@ ABLATION = (
     Variant("no-together", "warps of a kernel do not issue in bursts of all of them", patch=patches.no_together),
     Variant("no-fullest-beside", "beside others the mean scheduler counts, not the fullest",
             patch=patches.no_fullest_beside_others),
+    Variant("no-age-limit", "old blocks may progress faster than alone", patch=patches.no_age_limit),
     Variant("no-jitter", "every block has the same work", {"block_jitter": 0.0}),
     Variant("no-age-no-jitter", "neither age nor jitter", {"block_jitter": 0.0}, patches.no_age),
     Variant("no-sharing", "residents of an SM do not slow one another", patch=patches.no_sharing),

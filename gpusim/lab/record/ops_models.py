@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpusim.common.errors import InputError
@@ -20,6 +20,7 @@ PROFILE = ".kineto.json.gz"
 OPERATORS = ".operators.json.gz"  # one pass that is no graph, with the sizes of operators' inputs
 LONGER_PASSES = 4  # of the longer model of a pair
 MOST_PASSES = 64  # of the shorter
+MOST_LAUNCHES = 1000  # of a model behind a flag: a GPU's queue held 1,200, and 2,325 hung
 PARTS = (32, 48, 64, 80, 96)  # of 132 SMs
 REPEATS = 7
 
@@ -33,18 +34,19 @@ class Models:
     def measure(self, outcomes: bool) -> Iterator[str]:
         """Profile every model; ``outcomes``: also time every pair of them; yield a line of progress for each step."""
         make_folder(self.folder)
-        queue, calls = self.gpu.queue(), dict[str, Call]()
+        queue, calls, kernels = self.gpu.queue(), dict[str, Call](), dict[str, int]()
         for name in tracked(self.ops.models, len(self.ops.models), "profiling"):
             calls[name] = made(self.ops, "MODELS", name)
             graph = captured(self.ops, self.gpu, name, calls[name], queue)
             launches = write_profile(self.gpu, graph, queue, PASSES, self.folder / f"{name}{PROFILE}") // PASSES
+            kernels[name] = launches
             if launches == 0:
                 expected = "a callable that runs kernels on the GPU"
                 raise InputError(self.ops.path, f"MODELS[{name!r}]", "runs no kernel", expected)
             write_profile(self.gpu, calls[name], queue, 1, self.folder / f"{name}{OPERATORS}", shapes=True)
             yield f"{self.folder / name}: {counted(launches, 'kernel')} in a pass"
         if outcomes:
-            rows = list(_pairs(self.ops, self.gpu, calls, queue))
+            rows = list(_pairs(self.ops, self.gpu, calls, kernels, queue))
             write_text(self.folder / "pairs.csv", records(PAIR_COLUMNS, rows))
             pairs = counted(len(self.ops.model_pairs), "pair")
             yield f"{self.folder / 'pairs.csv'}: {counted(len(rows), 'row')} of {pairs}"
@@ -72,15 +74,18 @@ def captured(ops: Ops, gpu: Gpu, name: str, call: Call, queue: Queue) -> Call:
     return guarded(ops.path, place, capture)
 
 
-def _pairs(ops: Ops, gpu: Gpu, calls: dict[str, Call], queue: Queue) -> Iterator[dict[str, object]]:
+def _pairs(
+    ops: Ops, gpu: Gpu, calls: Mapping[str, Call], kernels: Mapping[str, int], queue: Queue
+) -> Iterator[dict[str, object]]:
     """Rows of pairs.csv: each by itself, in streams, on disjoint SMs, and each on its SMs by itself."""
     other = gpu.queue()
     splits = [gpu.split(sms) for sms in parts_of(gpu.sm_count, PARTS)]
     wanted = thinned(ops.model_pairs)
     for a, b in tracked(wanted, len(wanted), "pairs of models"):
         first, second = (captured(ops, gpu, name, calls[name], on) for name, on in ((a, queue), (b, other)))
-        each = [_ms(gpu, ([graph] * LONGER_PASSES, on)) for graph, on in ((first, queue), (second, other))]
-        na, nb = passes_of(*each)
+        graphs = (a, first, queue), (b, second, other)
+        each = [_pass_ms(gpu, graph, kernels[name], on) for name, graph, on in graphs]
+        na, nb = passes_of(each, (kernels[a], kernels[b]))
         sides: list[Side] = [([first] * na, queue), ([second] * nb, other)]
         alone = [_ms(gpu, side) for side in sides]
         yield pair_row((a, b), "alone", sides, alone, sum(alone))
@@ -96,7 +101,19 @@ def _ms(gpu: Gpu, side: Side) -> float:
     return together_ms(gpu, [side], REPEATS)[0]
 
 
-def passes_of(a_ms: float, b_ms: float) -> tuple[int, int]:
-    """Passes of two models with which both last about as long."""
-    many = max(1, min(MOST_PASSES, round(LONGER_PASSES * max(a_ms, b_ms) / min(a_ms, b_ms))))
-    return (many, LONGER_PASSES) if a_ms < b_ms else (LONGER_PASSES, many)
+def _pass_ms(gpu: Gpu, graph: Call, kernels: int, queue: Queue) -> float:
+    passes = _at_most(LONGER_PASSES, kernels)
+    return _ms(gpu, ([graph] * passes, queue)) / passes
+
+
+def _at_most(passes: int, kernels: int) -> int:
+    """So many passes of a model, or as many as fit behind a flag, and one at least."""
+    return max(1, min(passes, MOST_LAUNCHES // kernels))
+
+
+def passes_of(pass_ms: Sequence[float], kernels: Sequence[int]) -> tuple[int, int]:
+    """Passes of two models with which both last about as long, from the time and the kernels of a pass of each."""
+    longer = max((0, 1), key=lambda i: pass_ms[i])
+    few = _at_most(LONGER_PASSES, kernels[longer])
+    many = _at_most(min(MOST_PASSES, round(few * pass_ms[longer] / pass_ms[1 - longer])), kernels[1 - longer])
+    return (few, many) if longer == 0 else (many, few)
