@@ -47,9 +47,11 @@ SHARING = {  # title of a column: the experiments that it shows
     "SM split": ("green", "programs_green"),
     "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
 }
-UNSEEN = {  # studies of what the model had not seen, all on an H100
-    "unseen_kernels": "PyTorch calls of new kinds (fresh test)",
-    "unseen_programs": "whole programs of new kinds (fresh test)",
+PROGRAMS = "whole programs of new kinds (fresh test)"
+UNSEEN = {  # what the model had not seen: a study, a recording of it and the group of its scores
+    ("unseen_kernels", "as recorded", "all"): ("PyTorch calls of new kinds (fresh test)", "h100-sxm"),
+    ("unseen_programs", "first set", "all"): (PROGRAMS, "h100-sxm"),
+    ("unseen_programs", "second set", "counted"): (PROGRAMS, "h200"),
 }
 COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
 
@@ -72,9 +74,9 @@ def errors_by_sharing() -> str:
             found.setdefault((f"of these: {DATASETS[name]}", gpu_of(row)), []).append(row)
         elif name in OTHERS:
             found.setdefault((OTHERS[name], gpu_of(row)), []).append(row)
-    for study, words in UNSEEN.items():
+    for (study, recording, group), key in UNSEEN.items():
         first = lines(EXPERIMENTS_FOLDER / study / "first.csv")
-        found[words, "h100-sxm"] = [row for row in first if row["group"] == "all"]
+        found[key] = [row for row in first if (row["recording"], row["group"]) == (recording, group)]
     titles = ("kernels", "GPU", *SHARING)
     gpus = list(dict.fromkeys(gpu for _, gpu in found))
     mine = sorted(found.items(), key=lambda one: gpus.index(one[0][1]))  # "of these" stands below what it is a part of
