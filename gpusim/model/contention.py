@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from math import ceil, fsum, inf, sqrt
+from operator import mul
 from typing import NamedTuple
 
 from gpusim.hardware.gpu import ModelConstants
@@ -375,7 +377,7 @@ def age_shares(count: int, preference: float, most: float = inf) -> tuple[float,
     Warp schedulers prefer old warps once they are saturated (seen on the H200: greedy, then oldest). Each block
     gets a share of ``1 - preference`` times that of the next older one, but at most ``most``, which is 1 or more.
     """
-    weights = [(1.0 - preference) ** age for age in range(count)]
+    weights = [*accumulate([1.0 - preference] * (count - 1), mul, initial=1.0)]
     for held in range(count):  # so many of the oldest blocks have the most
         scale = (count - held * most if held else count) / fsum(weights[held:])
         if scale * weights[held] <= most:

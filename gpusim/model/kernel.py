@@ -120,6 +120,8 @@ class KernelModel:
 
         None progresses faster than alone on the SM.
         """
+        if self.age_preference == 0.0:
+            return [rate] * count
         most = max(1.0, 1.0 / (self.unit_us * self._time(1) * rate))
         return [rate * share for share in age_shares(count, self.age_preference, most)]
 
