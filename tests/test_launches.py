@@ -52,12 +52,12 @@ def test_blocks_along_a_row_are_as_long_as_the_trace_says() -> None:
 
 
 def test_the_spread_of_lengths_is_what_keeps_sms_idle() -> None:
-    """4 blocks of 0.25 to 1.75 leave 5 SMs active for 16 / 35 of the time."""
+    """Two rows of 4 blocks of 0.25 to 1.75 leave 10 SMs active for 16 / 35 of the time."""
     counted = Mix(active_cycles_avg=16.0, active_cycles_max=35.0, achieved_warps_per_sm=32.0)
-    model = anchored(launch(4, 101.0).model_copy(update={"mix": counted}), tiny(5))
-    assert model.spread == 1.0
+    rows = launch(8, 101.0).model_copy(update={"grid": (4, 2, 1)})
+    assert anchored(rows.model_copy(update={"mix": counted}), tiny(10)).spread == 1.0
     even = counted.model_copy(update={"active_cycles_avg": 27.5})
-    assert anchored(launch(4, 101.0).model_copy(update={"mix": even}), tiny(5)).spread == 0.0
+    assert anchored(rows.model_copy(update={"mix": even}), tiny(10)).spread == 0.0
 
 
 def test_blocks_end_no_faster_than_they_can_start() -> None:
