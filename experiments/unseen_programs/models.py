@@ -4,7 +4,7 @@ Written before any of them ran on a GPU. All weights and inputs are random, and 
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -476,10 +476,13 @@ MODELS: dict[str, Make] = {
     "feed_forward_fp8": seeded(quantised8),
 }
 
-_shuffled = list(MODELS)
-random.Random(SEED).shuffle(_shuffled)
-# Each program beside the next one of a random order, and two beside the one that is half of the order away.
-MODEL_PAIRS = [
-    *zip(_shuffled, _shuffled[1:] + _shuffled[:1], strict=True),
-    *((_shuffled[n], _shuffled[n + len(_shuffled) // 2]) for n in (0, 2)),
-]
+
+def pairs_of(programs: Sequence[str], seed: int) -> list[tuple[str, str]]:
+    """Each program beside the next one of a random order, and two beside the one that is half of the order away."""
+    order = list(programs)
+    random.Random(seed).shuffle(order)
+    beside = zip(order, order[1:] + order[:1], strict=True)
+    return [*beside, *((order[n], order[n + len(order) // 2]) for n in (0, 2))]
+
+
+MODEL_PAIRS = pairs_of(list(MODELS), SEED)

@@ -4,7 +4,6 @@ Written before any of them ran on a GPU, of kinds that neither the first set nor
 inputs are random, and the pairs follow from `SEED`.
 """
 
-import random
 from itertools import pairwise
 
 import torch
@@ -13,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import nn
 
-from experiments.unseen_programs.models import BF16, F16, F32, Call, Make, inference, integers, normal, seeded
+from experiments.unseen_programs.models import BF16, F16, F32, Call, Make, inference, integers, normal, pairs_of, seeded
 
 F64 = torch.float64
 
@@ -579,10 +578,4 @@ MODELS: dict[str, Make] = {
     "conjugate_gradients_fp64": seeded(gradients),
 }
 
-_shuffled = list(MODELS)
-random.Random(SEED).shuffle(_shuffled)
-# Each program beside the next one of a random order, and two beside the one that is half of the order away.
-MODEL_PAIRS = [
-    *zip(_shuffled, _shuffled[1:] + _shuffled[:1], strict=True),
-    *((_shuffled[n], _shuffled[n + len(_shuffled) // 2]) for n in (0, 2)),
-]
+MODEL_PAIRS = pairs_of(list(MODELS), SEED)

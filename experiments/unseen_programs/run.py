@@ -144,34 +144,32 @@ Known = Mapping[tuple[str, str, str], Score]  # scores of a set by experiment, g
 def page(first: Sequence[Score], now: Sequence[Score]) -> dict[str, object]:
     """What the page says."""
     then, today = ({one.name: _known(rows, one) for one in SETS} for rows in (first, now))
-    words = {"slower": f"{100.0 * SLOWER:g}"}
+    words: dict[str, object] = {"slower": f"{100.0 * SLOWER:g}"}
     for number, programs in enumerate(SETS, 1):
         mine = [row for row in first if row.recording == programs.name]
         about = _about(programs, mine, then[programs.name], today[programs.name])
         words |= {f"{name}{number}": value for name, value in about.items()}
-    return (
-        words
-        | _about_splits(then[CHOOSING.name])
-        | {
-            "scores": table(
-                ("set", "experiment", *FIGURES, "today %"),
-                [
-                    (_title(one, group), title(experiment), *figures(row), error_cell(today[one.name].get(key)))
-                    for one in SETS
-                    for group in ("all", COUNTED)
-                    for experiment in SHOWN
-                    if (row := then[one.name].get(key := (experiment, group, "")))
-                ],
-            ),
-            "regrets": table(
-                ("choice", "regret %", "today %"),
-                [
-                    (words, *(f"{known[CHOOSING.name][key].regret_percent:.1f}" for known in (then, today)))
-                    for words, key in CHOICES.items()
-                ],
-            ),
-        }
-    )
+    return {
+        **words,
+        **_about_splits(then[CHOOSING.name]),
+        "scores": table(
+            ("set", "experiment", *FIGURES, "today %"),
+            [
+                (_title(one, group), title(experiment), *figures(row), error_cell(today[one.name].get(key)))
+                for one in SETS
+                for group in ("all", COUNTED)
+                for experiment in SHOWN
+                if (row := then[one.name].get(key := (experiment, group, "")))
+            ],
+        ),
+        "regrets": table(
+            ("choice", "regret %", "today %"),
+            [
+                (choice, *(f"{known[CHOOSING.name][key].regret_percent:.1f}" for known in (then, today)))
+                for choice, key in CHOICES.items()
+            ],
+        ),
+    }
 
 
 def _title(programs: Programs, group: str) -> str:
