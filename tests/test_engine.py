@@ -7,16 +7,20 @@ On the tiny GPU one block of a kernel fills one of four SMs, all blocks take the
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from tiny import convolution, copy, host, kernel, launch, played, run_of, spans, stream, times, tiny, trace
 
+import gpusim
 from gpusim import InputError
 from gpusim import replay as replayed
 from gpusim.model.front_end import turn_wait_us
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
 from gpusim.session import Session
 from gpusim.trace.operations import Kernel, LoopArrivals, Operation, TimesArrivals
+
+TRACES = Path(__file__).parents[1] / "traces"
 
 
 def test_one_kernel_runs_in_waves_after_its_launch() -> None:
@@ -330,6 +334,50 @@ def test_a_policy_is_asked_again_when_it_wants() -> None:
     """SM 0 runs a block to 11 and one to 21; at 15 three more SMs join: 3 blocks to 25, one at 21, two at 25."""
     result = played(Waking(), stream("a", kernel("k", 8, 21.0)))
     assert spans(result, "k") == [(0, 3, 1.0, 31.0), (1, 2, 15.0, 35.0), (2, 2, 15.0, 35.0), (3, 1, 15.0, 25.0)]
+
+
+@dataclass
+class Watching(Policy):
+    """Lets all kernels start, and keeps what it sees."""
+
+    name = "watching"
+    summary = "for tests"
+    seen: list[View] = field(default_factory=list)
+
+    def partition(self, view: View) -> Partition:
+        self.seen.append(view)
+        return Partition(tuple(Grant(k.id) for k in view.kernels))
+
+
+def test_every_field_of_a_view_has_its_own_value() -> None:
+    """The engine builds views by position, so each field is compared by name."""
+    session, watching, shipped = Session("h200"), Watching(), gpusim.load_trace(TRACES / "inception_3a.json.gz")
+    session.replay(shipped, watching)
+    kernels = session.kernels(shipped)
+    models = [kernels.model(launch, "") for launch in kernels.worked_out(shipped).launches()]
+    known = {(model.name, model.solo_us): model for model in models}
+    seen = {(shown.name, shown.solo_us): shown for view in watching.seen for shown in view.kernels}
+    assert set(seen) == set(known)
+    for one, shown in seen.items():
+        model = known[one]
+        of_model = {
+            "blocks": model.blocks,
+            "footprint": model.footprint,
+            "blocks_per_sm": model.blocks_per_sm,
+            "dram_load": model.own_load.dram,
+            "l2_load": model.own_load.l2,
+            "issue_us": model.busy_us("issue_cycles"),
+            "memory_us": model.busy_us("l1_cycles"),
+            "dram_us": model.dram_share_us,
+            "l2_us": model.unit_us * model.load.l2,
+            "memory_stall_share": model.memory_stall_share,
+            "latency_us": model.latency_us,
+        }
+        assert {column: getattr(shown, column) for column in of_model} == of_model
+        assert len({value for value in of_model.values() if isinstance(value, float)}) > 6  # they tell fields apart
+    for view in watching.seen:
+        asked = view.residents, view.solo_rate, view.mix_rates, view.blocks_done, view.progress
+        assert [one.__name__.strip("_") for one in asked] == list(View._fields[4:9])
 
 
 @dataclass
