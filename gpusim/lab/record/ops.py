@@ -28,8 +28,8 @@ from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 BACK_TO_BACK = 10  # calls behind ms_stream
 CURVE_CALLS = 3  # calls behind a row of sm_curve.csv
-MOST_KERNELS = 80  # of one call: ten of them are queued behind a flag, and a GPU's queue holds some 1000 launches
 MOST_IN_QUEUE = 12  # calls of an op in a pair
+MOST_KERNELS = 80  # of one call: `MOST_IN_QUEUE` of them are less than `gpusim.lab.record.ops_gpu.MOST_LAUNCHES`
 LEAST_QUEUE_MS = 0.06  # that a queue of a pair lasts, where so many calls do
 CURVE_PARTS = (8, 16, 24, 32, 48, 64, 72, 80, 96, 104, 112, 120, 128)  # of 132 SMs
 SPLIT_PARTS = (16, 32, 48, 64, 72, 80, 96, 112)

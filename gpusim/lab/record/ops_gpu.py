@@ -12,6 +12,7 @@ from gpusim.lab.record.ops_file import Call
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 STEP_SMS = 8  # green contexts come in such steps on today's GPUs
+MOST_LAUNCHES = 1000  # behind a flag, of one stream: a GPU's queue held 1,200, and 2,325 hung
 OF_SMS = 132  # what numbers of SMs in the recorders are parts of
 PAIR_COLUMNS = ("a", "na", "b", "nb", "mode", "sms_a", "sms_b", "ms_a", "ms_b", "ms_makespan")
 

@@ -11,7 +11,7 @@ from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import records
 from gpusim.common.tables import counted
 from gpusim.lab.record.ops_file import Call, Ops, guarded, made, raised
-from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
+from gpusim.lab.record.ops_gpu import MOST_LAUNCHES, PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.outcomes import thinned
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
@@ -20,7 +20,6 @@ PROFILE = ".kineto.json.gz"
 OPERATORS = ".operators.json.gz"  # one pass that is no graph, with the sizes of operators' inputs
 LONGER_PASSES = 4  # of the longer model of a pair
 MOST_PASSES = 64  # of the shorter
-MOST_LAUNCHES = 1000  # of a model behind a flag: a GPU's queue held 1,200, and 2,325 hung
 PARTS = (32, 48, 64, 80, 96)  # of 132 SMs
 REPEATS = 7
 
