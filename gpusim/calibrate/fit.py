@@ -261,9 +261,9 @@ def _whole_tiles(tile: float) -> int:
 def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     """Return the blocks per cluster of a launch, 1 for a launch without clusters.
 
-    If the recording does not tell, clusters of more than two blocks are guessed [D], of kernels with one block per SM
-    and more shared memory than a block could have before clusters existed. Their grid has 3 to 8 blocks in x or y,
-    which form one cluster; or one dimension, with as many blocks as clusters of the largest size can have.
+    If the recording does not tell, clusters of more than two blocks are guessed [D]. Such a kernel has one block per SM
+    and more shared memory than a block could have before clusters existed. Its grid has 3 to 8 blocks in x or y, which
+    form one cluster; or one dimension, with as many blocks as clusters of the largest size can have.
     """
     if launch.mix is not None and launch.mix.cluster is not None:
         return prod(launch.mix.cluster)

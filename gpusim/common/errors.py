@@ -268,7 +268,7 @@ def place_in(place: str, key: str) -> str:
 
 
 def show(value: Any) -> str:
-    """A value on one short line: lists and objects by size, the rest as JSON writes it."""
+    """A value on one short line: the size of a list or object, the JSON text of anything else."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list | tuple):

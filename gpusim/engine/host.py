@@ -53,7 +53,7 @@ class HostQueue:
         self.look_ahead()
 
     def hand_over(self, operation: str, at: int, internal: bool) -> tuple[float, int]:
-        """A launch became ready: gives when it was queued."""
+        """Count a launch as ready; return its enqueue time and index."""
         if not internal:
             self.handed += 1
             self.look_ahead()

@@ -165,7 +165,7 @@ def _stream_names(keys: Iterable[StreamKey]) -> dict[StreamKey, str]:
 
 
 def _programs(names: Mapping[StreamKey, str], name: str) -> tuple[Program, ...]:
-    """A program for each process, which needs to be said only where there are several streams."""
+    """Programs, one for each process; none where there is only one stream."""
     if len(names) == 1:
         return ()
     processes = grouped(names, lambda key: key.process)

@@ -150,8 +150,8 @@ class _Export:
         self._threads()
         self._ranges()
         self._syncs()
-        whole = "of CUDA graphs that were recorded whole (nsys profile --cuda-graph-trace=node records their kernels)"
-        self.found.leave_out(self._count(GRAPHS), "run", whole)
+        graphs = "of CUDA graphs that were recorded whole (nsys profile --cuda-graph-trace=node records their kernels)"
+        self.found.leave_out(self._count(GRAPHS), "run", graphs)
         return self.found
 
     def _no_kernels(self) -> InputError:

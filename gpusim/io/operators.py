@@ -58,7 +58,7 @@ class Operator:
 
 
 def operator_of(name: str, args: Mapping[str, Any]) -> Operator:
-    """An operator of a profile; what is not as it should be is left out."""
+    """An operator of a profile, without fields of a wrong type."""
     shapes = tuple(map(_shape, _listed(args.get("Input Dims"))))
     types = tuple(one if isinstance(one, str) else "" for one in _listed(args.get("Input type")))
     values = tuple(one if isinstance(one, str) else "" for one in _listed(args.get("Concrete Inputs")))

@@ -14,6 +14,11 @@ Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 _DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")
 _LONGEST_DEVICE = 200  # characters
 _BETWEEN_BRACKETS_AND_COMMAS = re.compile(r"""[^\s,;x()\[\]{}'"]+""")
+_DIRECTIONS_BY_NAME: tuple[tuple[str, Direction], ...] = (
+    (r"h(?:ost)?\W*to\W*(?:d|a)|htod|htoa", "h2d"),
+    (r"(?:device|array|d|a)\W*to\W*h|dtoh|atoh", "d2h"),
+    (r"p(?:eer)?\W*to\W*p|ptop", "p2p"),
+)
 
 
 def finite(value: Any) -> float | None:
@@ -56,13 +61,6 @@ def three(value: Any) -> tuple[int, int, int] | None:
     return (x, y, z) if x and y and z and min(x, y, z) > 0 else None
 
 
-_KINDS: tuple[tuple[str, Direction], ...] = (
-    (r"h(?:ost)?\W*to\W*(?:d|a)|htod|htoa", "h2d"),
-    (r"(?:device|array|d|a)\W*to\W*h|dtoh|atoh", "d2h"),
-    (r"p(?:eer)?\W*to\W*p|ptop", "p2p"),
-)
-
-
 def device_of(text: str) -> tuple[int, str | None]:
     """Return the index and the name of a GPU such as ``NVIDIA H200 (0)``; 0 and None for other text."""
     match = _DEVICE.match(text[:_LONGEST_DEVICE])
@@ -74,4 +72,4 @@ def copy_direction(name: str) -> Direction | None:
     lower = name.lower()
     if re.search(r"htoh|host\W*to\W*host", lower):
         return None
-    return next((direction for pattern, direction in _KINDS if re.search(pattern, lower)), "d2d")
+    return next((direction for pattern, direction in _DIRECTIONS_BY_NAME if re.search(pattern, lower)), "d2d")

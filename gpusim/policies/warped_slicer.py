@@ -107,7 +107,7 @@ def progress_at(curve: Curve, blocks: int) -> float:
 
 
 def loss_allowed(kernels: int) -> float:
-    """Predicted loss of a kernel up to which slicing is kept, where so many share: the paper's 1.2 / K [M].
+    """Largest predicted loss of a kernel with which K kernels share SMs: the paper's 1.2 / K [M].
 
     60 % for two kernels, 30 % for four. A kernel that scales with its SMs keeps 1 / K of its progress in an even SM
     split. For many kernels the rule therefore splits SMs where slicing would have cost less.

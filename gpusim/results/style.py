@@ -74,7 +74,7 @@ _style: ContextVar[Style | None] = ContextVar("_style", default=None)
 
 
 def style() -> Style:
-    """The style of the pictures that are drawn now."""
+    """The current style of pictures."""
     return _style.get() or Style()
 
 

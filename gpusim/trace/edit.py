@@ -117,7 +117,7 @@ def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], op
 
 
 def with_operations(trace: Trace, change: Callable[[Operation], Operation]) -> Trace:
-    """Return the trace with each operation as a function makes it."""
+    """Return the trace with a function applied to each operation."""
     streams = [one.model_copy(update={"operations": tuple(map(change, one.operations))}) for one in trace.streams]
     return trace.model_copy(update={"streams": tuple(streams)})
 
