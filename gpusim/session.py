@@ -437,10 +437,11 @@ class Session:
             estimated = sum(launch.estimated for launch in launches)
             communicating = sum(bool(launch.communicates) for launch in launches)
             if communicating:
-                notes.append(f"{communicating} kernels exchange data with other GPUs and keep their recorded durations")
+                notes.append(
+                    f"{communicating} of {len(launches)} kernels exchange data with other GPUs: recorded durations kept"
+                )
             if estimated:
-                counted = f"{estimated} of {len(launches)} kernels have no counters"
-                notes.append(f"{counted}: their times on {gpu.name} are estimated")
+                notes.append(f"{estimated} of {len(launches)} kernels have no counters: estimated on {gpu.name}")
         return tuple(notes)
 
 

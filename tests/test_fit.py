@@ -301,15 +301,17 @@ def test_the_weakest_preference_that_fits(misfits: dict[float, float], chosen: f
     assert len(asked) == tried
 
 
-@pytest.mark.parametrize(("row", "spread"), [(1, 0.0), (8, 0.6), (16, 0.0)])
-def test_only_rows_of_several_blocks_show_blocks_of_unequal_length(row: int, spread: float) -> None:
-    """16 blocks in 16, 2 and 1 rows, on SMs that were active for 0.7 of the time on the mean."""
+@pytest.mark.parametrize(
+    ("blocks", "row", "spread"), [(16, 1, 0.0), (16, 8, 0.6), (16, 16, 0.0), (GPU.sm_count, GPU.sm_count, 0.6)]
+)
+def test_only_rows_of_several_blocks_show_blocks_of_unequal_length(blocks: int, row: int, spread: float) -> None:
+    """Of a single row only where each block has an SM; the SMs were active for 0.7 of the time on the mean."""
     mix = Mix(achieved_warps_per_sm=8.0, active_cycles_avg=700.0, active_cycles_max=1000.0)
 
     def alone(model: KernelModel) -> AloneTimes:
         return AloneTimes(100.0, 1.0, 1.0 - model.spread / 2.0)
 
-    found, _ = _fitted(replace(MODEL, blocks=16, row=row), mix, alone, GPU)
+    found, _ = _fitted(replace(MODEL, blocks=blocks, tiles=blocks, row=row), mix, alone, GPU)
     assert found.spread == spread
 
 

@@ -113,7 +113,8 @@ def test_copies_and_memsets(tmp_path: Path) -> None:
     ]
     trace = import_profile(write(tmp_path / "a.json", events)).trace
     copies = [operation for operation in trace.operations() if isinstance(operation, Copy)]
-    assert [(c.direction, c.bytes) for c in copies] == [("h2d", 64), ("d2h", 65), ("d2d", 66), ("p2p", 67), ("d2d", 68)]
+    directions = ("h2d", "d2h", "d2d", "p2p", "memset")
+    assert [(copy.direction, copy.bytes) for copy in copies] == list(zip(directions, range(64, 69), strict=True))
     assert [copy.memory for copy in copies[:2]] == ["pageable", "pinned"]
     assert copies[-1].id == "memset/0"
 
@@ -257,8 +258,8 @@ def test_kernels_of_communication_keep_their_duration_on_another_gpu(tmp_path: P
     gemm, reduce = (run.solo_us for run in result.kernel_runs)
     assert gemm < 90.0
     assert reduce == pytest.approx(100.0, rel=0.01)
-    assert "1 kernels exchange data with other GPUs and keep their recorded durations" in result.notes
-    assert "2 of 2 kernels have no counters: their times on h100-sxm are estimated" in result.notes
+    assert "1 of 2 kernels exchange data with other GPUs: recorded durations kept" in result.notes
+    assert "2 of 2 kernels have no counters: estimated on h100-sxm" in result.notes
     assert not any("estimated" in note for note in gpusim.replay(trace, load_gpu("v100")).notes)
 
 

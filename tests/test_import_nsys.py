@@ -110,8 +110,8 @@ def test_copies_and_memsets(tmp_path: Path) -> None:
     }
     trace = imported(tmp_path, tables).trace
     found = {op.id: op.direction for op in trace.operations() if isinstance(op, Copy)}
-    assert sorted(found.values()) == sorted([*kinds.values(), "d2d"])
-    assert found["memset/0"] == "d2d"
+    assert sorted(found.values()) == sorted([*kinds.values(), "memset"])
+    assert found["memset/0"] == "memset"
 
 
 def test_host_memory_of_copies_and_migrations_of_unified_memory(tmp_path: Path) -> None:

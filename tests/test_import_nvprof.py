@@ -45,7 +45,7 @@ def test_units_in_a_row_or_behind_each_number(tmp_path: Path, text: str) -> None
     assert isinstance(copy, Copy)
     assert isinstance(memset, Copy)
     assert (copy.direction, copy.bytes, copy.duration_us, copy.memory) == ("h2d", 3 * 2**19, 2.5, "pageable")
-    assert (memset.direction, memset.bytes) == ("d2d", 2**20)
+    assert (memset.direction, memset.bytes) == ("memset", 2**20)
     launch = kernel.launches()[0]
     assert (launch.name, launch.grid, launch.block) == ("void gemm<float, int=2>(float*)", (80, 2, 1), (256, 1, 1))
     assert (launch.static_shared_memory_bytes, launch.dynamic_shared_memory_bytes) == (8704, 512)

@@ -106,12 +106,12 @@ def test_a_profile_counts_no_gaps_between_kernels() -> None:
 
 
 def test_a_profile_counts_only_the_time_in_which_bytes_move() -> None:
-    gpu = replace(GPU, model=GPU.model.model_copy(update={"copy_gap_us": 6.0}))
-    ways = {"in": "h2d", "out": "d2h", "across": "d2d"}
-    timed = [Copy(id=name, direction=way, bytes=4, duration_us=1.0) for name, way in ways.items()]
+    gpu = replace(GPU, model=GPU.model.model_copy(update={"copy_gap_us": 6.0, "memset_gap_us": 2.0}))
+    ways = (("h2d", 4), ("d2h", 4), ("d2d", 4), ("memset", 4), ("memset", 1024), ("memset", 1025))
+    timed = [Copy(id=f"{way}{size}", direction=way, bytes=size, duration_us=1.0) for way, size in ways]
     untimed = Copy(id="untimed", direction="h2d", bytes=4)
     found = in_context(trace(stream("a", *timed, untimed, kernel("x", 4, 11.0))), gpu).streams[0].operations
-    assert [op.duration_us for op in found if isinstance(op, Copy)] == [7.0, 7.0, 1.0, None]
+    assert [op.duration_us for op in found if isinstance(op, Copy)] == [7.0, 7.0, 1.0, 3.0, 3.0, 1.0, None]
 
 
 def test_clusters_that_were_counted() -> None:

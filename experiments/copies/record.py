@@ -1,12 +1,14 @@
-"""Record how long copies keep a stream from its next kernel: `python experiments/copies/record.py`.
+"""Record how long copies and memsets keep a stream from its next kernel: `python experiments/copies/record.py`.
 
 A stream runs a short kernel and a copy in turns, as a CUDA graph and launched one by one; and the kernel alone.
-copies.csv has the time of a turn, measured from event to event, and the time that PyTorch's profiler gives the copy. It
-needs an NVIDIA GPU of compute capability 9.0 or later, PyTorch and nvcc.
+copies.csv has the time of a turn, measured from event to event, and the time that PyTorch's profiler gives the copy.
+memsets.csv has turns of two kernels in a CUDA graph, with and without a memset between them. It needs an NVIDIA GPU of
+compute capability 9.0 or later, PyTorch and nvcc.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -23,6 +25,9 @@ HERE = Path(__file__).resolve().parent
 TURNS = 60
 REPEATS = 9
 SIZES = (4, 1 << 16, 1 << 20, 1 << 22)
+LEAST_SET_BYTES = 4  # a semaphore, which most libraries set
+SET_SIZES = (64, 1 << 10, 1 << 12, 1 << 13, 1 << 16, 1 << 20)
+BEFORE = ("add_128", "add_1m", "add_16m")  # kernels before a memset
 
 
 def copies(torch: Any) -> Iterator[tuple[str, int, Call]]:
@@ -34,11 +39,56 @@ def copies(torch: Any) -> Iterator[tuple[str, int, Call]]:
             yield direction, size, partial(to.copy_, source, non_blocking=True)
 
 
+def memset(torch: Any, size: int) -> Call:
+    """A memset of the driver, on the current stream: PyTorch sets memory with a kernel of its own."""
+    driver, there = ctypes.CDLL("libcuda.so.1"), torch.zeros(size, dtype=torch.uint8, device="cuda")
+
+    def call() -> None:
+        pointer, stream = ctypes.c_void_p(there.data_ptr()), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        driver.cuMemsetD8Async(pointer, ctypes.c_ubyte(1), ctypes.c_size_t(size), stream)
+
+    return call
+
+
+def kernels(torch: Any) -> dict[str, Call]:
+    """Kernels around a memset; each call runs one."""
+
+    def zeros(*shape: int) -> Any:
+        return torch.zeros(shape, device="cuda")
+
+    adds = {"add_128": zeros(128), "add_1m": zeros(1 << 20), "add_16m": zeros(1 << 24)}
+    rows, wide, short = zeros(4096, 1024), zeros(4096, 4096), zeros(128, 4096)
+    return {name: partial(x.add_, 1) for name, x in adds.items()} | {
+        "softmax": partial(torch.softmax, rows, -1),
+        "mean_rows": partial(torch.mean, wide, 1, out=zeros(4096)),
+        "gemm": partial(torch.mm, short, wide, out=zeros(128, 4096)),
+    }
+
+
+def around_memsets(gpu: Gpu, torch: Any) -> Iterator[str]:
+    """The lines of memsets.csv."""
+    queue, calls = gpu.queue(), kernels(torch)
+    yield "gpu,first,second,bytes,plain_us,turn_us,profiled_us\n"
+    semaphores = [(first, second, LEAST_SET_BYTES) for first in BEFORE for second in calls]
+    for first, second, size in [*semaphores, *(("add_128", "add_128", size) for size in SET_SIZES)]:
+        before, between, after = calls[first], memset(torch, size), calls[second]
+
+        def turns(*of: Call) -> None:
+            for _ in range(TURNS):
+                for call in of:
+                    call()
+
+        graphs = [gpu.graph(partial(turns, *of), queue) for of in ((before, after), (before, between, after))]
+        ends = [median(gpu.ends_ms([([graph], queue)])[0] for _ in range(REPEATS)) * 1e3 / TURNS for graph in graphs]
+        profile = profiled_us(gpu, graphs[1], queue)
+        yield f"{gpu.name},{first},{second},{size},{ends[0]:.3f},{ends[1]:.3f},{profile:.3f}\n"
+
+
 def profiled_us(gpu: Gpu, call: Call, queue: Queue) -> float:
-    """Mean time of a copy in a profile, us; 0 where it has none."""
+    """Mean time of a copy or a memset in a profile, us; 0 where it has none."""
     with TemporaryDirectory() as scratch:
         events = gpu.profile(call, queue, 1, Path(scratch) / "profile.json")
-    found = [event["dur"] for event in events if event.get("cat") == "gpu_memcpy"]
+    found = [event["dur"] for event in events if event.get("cat") in ("gpu_memcpy", "gpu_memset")]
     return fmean(found) if found else 0.0
 
 
@@ -66,7 +116,9 @@ def main() -> None:
     import torch
 
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
-    write_table(out / "copies.csv", "".join(recorded(Gpu(), torch)))
+    gpu = Gpu()
+    write_table(out / "memsets.csv", "".join(around_memsets(gpu, torch)))
+    write_table(out / "copies.csv", "".join(recorded(gpu, torch)))
 
 
 if __name__ == "__main__":

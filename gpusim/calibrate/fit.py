@@ -197,7 +197,8 @@ def _fitted(model: KernelModel, mix: Mix | None, alone: Alone, gpu: GPU) -> tupl
     first, *weakest_first = (replace(model, age_preference=a) for a in _preferences(model, mix))
     held = _best(_tried(first, mix, alone), weakest_first, mix, alone)
     expected = UNEQUAL + gpu.model.launch_latency_us / model.solo_us  # SMs do not start at once
-    if held.idle > expected and 1 < model.row < model.blocks and not (model.persistent or model.given_lengths):
+    rows = model.row > 1 and (model.row < model.blocks or model.blocks <= gpu.sm_count)
+    if held.idle > expected and rows and not (model.persistent or model.given_lengths):
         unequal = [_tried(replace(held.model, spread=spread), mix, alone) for spread in SPREADS]
         held = min([held, *unequal], key=lambda tried: abs(tried.idle))
     return held.model, held.makespan_us

@@ -89,6 +89,11 @@ class ModelConstants(Strict):
         "what a copy between host and device keeps its stream beyond its recorded time, in which bytes move; "
         "a GPU file that does not give it has none",
     )
+    memset_gap_us: TimeUs = _constant(
+        0.0,
+        "us",
+        "the same of a memset of up to 1 KiB, which is no kernel of its own; a GPU file that does not give it has none",
+    )
     stream_turn_us: TimeUs = _constant(
         0.0,
         "us",

@@ -212,9 +212,9 @@ class _Export:
             elif row["copyKind"] != _HOST_TO_HOST:
                 direction = _DIRECTIONS.get(row["copyKind"], "d2d")
                 memory = self.memory.get(row["dstKind" if direction == "d2h" else "srcKind"])
-                self._add(row, CopyRun("memcpy", direction, _whole(row["bytes"] or 0), memory))
+                self._add(row, CopyRun(direction, _whole(row["bytes"] or 0), memory))
         for row in self._rows(MEMSETS, (*_OF_WORK, "bytes"), _NEEDED):
-            self._add(row, CopyRun("memset", "d2d", _whole(row["bytes"] or 0)))
+            self._add(row, CopyRun("memset", _whole(row["bytes"] or 0)))
         waited = "of unified memory; the time that kernels waited for them is in the kernels' durations"
         self.found.leave_out(migrations, "migration", waited)
 

@@ -58,12 +58,16 @@ class KernelRun:
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """A memory copy, or a memset: a copy on the device of the bytes it sets."""
+    """A memory copy, or a memset."""
 
-    what: Literal["memcpy", "memset"]  # which of the two
-    direction: Direction  # of the copy
+    direction: Direction  # of the copy; or a memset
     bytes: int  # copied or set
     memory: HostMemory | None = None  # the kind of host memory; None where the profile does not say
+
+    @property
+    def what(self) -> str:
+        """What profilers call it for short."""
+        return "memset" if self.direction == "memset" else "memcpy"
 
     @staticmethod
     def of(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> CopyRun | None:
@@ -72,11 +76,11 @@ class CopyRun:
         ``ends`` has the kinds of memory that it copies from and to, where the profile has them beside the name.
         """
         if is_memset:
-            return CopyRun("memset", "d2d", size_bytes)
+            return CopyRun("memset", size_bytes)
         direction = copy_direction(name)
         text = f"{name} {ends}".lower()
         memory: HostMemory | None = "pageable" if "pageable" in text else "pinned" if "pinned" in text else None
-        return None if direction is None else CopyRun("memcpy", direction, size_bytes, memory)
+        return None if direction is None else CopyRun(direction, size_bytes, memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gpusim.common.numbers import finite_number, whole_number
 
-Direction = Literal["h2d", "d2h", "d2d", "p2p"]
+Direction = Literal["h2d", "d2h", "d2d", "p2p", "memset"]
 
 _DEVICE = re.compile(r"(.*?)\s*\((\d+)\)\s*$")
 _LONGEST_DEVICE = 200  # characters

@@ -42,6 +42,7 @@ COPIES = {  # names that profilers give them
     "d2h": "Memcpy DtoH (Device -> {host})",
     "d2d": "Memcpy DtoD (Device -> Device)",
     "p2p": "Memcpy PtoP (Device -> Device)",
+    "memset": "Memset (Device)",
 }
 DECIMALS = 3  # of the times and percentages that slices and counters tell
 

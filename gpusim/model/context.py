@@ -19,6 +19,7 @@ from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Copy, Kernel, Operation, Stream
 
 MOST_LENGTHENED = 100_000  # launches that are remembered
+MOST_SET_BYTES = 1024  # of a memset that is no kernel of its own ([V] experiments/copies: 1,024 are, 8,192 are not)
 
 
 def in_context(trace: Trace, gpu: GPU) -> Trace:
@@ -42,10 +43,10 @@ def _of_graphs(trace: Trace, constants: ModelConstants) -> Trace:
 
     Profilers count a kernel from its start, which is a gap after the end of that before it; a call of a library is
     recorded with all that it takes. In a graph the next kernel starts sooner than in a stream. Of a copy between host
-    and device they count only the time in which bytes move ([V] experiments/copies).
+    and device, and of a small memset, they count only the time in which bytes move ([V] experiments/copies).
     """
     load_us = constants.graph_latency_us - constants.launch_latency_us
-    if constants.kernel_gap_us == constants.copy_gap_us == load_us == 0.0:
+    if constants.kernel_gap_us == constants.copy_gap_us == constants.memset_gap_us == load_us == 0.0:
         return trace
     streams = tuple(_of_graph(stream, constants, load_us) for stream in trace.streams)
     same = all(new is old for new, old in zip(streams, trace.streams, strict=True))
@@ -61,11 +62,18 @@ def _of_graph(stream: Stream, constants: ModelConstants, load_us: float) -> Stre
     def later(op: Operation) -> Operation:
         if isinstance(op, Kernel):
             return op.model_copy(update={"kernel": _longer(op.kernel, 1.0, constants.kernel_gap_us, load_us)})
-        if isinstance(op, Copy) and op.direction in ("h2d", "d2h") and op.duration_us is not None:
-            return op.model_copy(update={"duration_us": op.duration_us + constants.copy_gap_us})
+        if isinstance(op, Copy) and op.duration_us is not None:
+            return op.model_copy(update={"duration_us": op.duration_us + _gap_us(op, constants)})
         return op
 
     return stream.model_copy(update={"operations": tuple(map(later, stream.operations))})
+
+
+def _gap_us(copy: Copy, constants: ModelConstants) -> float:
+    """How long a copy keeps its stream beyond its time in a profile."""
+    if copy.direction in ("h2d", "d2h"):
+        return constants.copy_gap_us
+    return constants.memset_gap_us if copy.direction == "memset" and copy.bytes <= MOST_SET_BYTES else 0.0
 
 
 def in_graph(kernel: KernelLaunch) -> bool:

@@ -60,6 +60,8 @@ class KernelModel:
     own_load: MemoryLoad = field(init=False)
     # the same where only one, two, … of them share an SM; empty: none has any. It follows from the rest.
     ramps: tuple[float, ...] = field(init=False)
+    # time of a block that has its SM to itself, with L2 and DRAM free. It follows from the rest.
+    single_us: float = field(init=False)
     # the kernel where its blocks do not start together; None: it is the same
     scattered: KernelModel | None = field(init=False, repr=False, compare=False)
     # what caches know this object by. It is hashed sooner than the fields, and no other object ever has it, as
@@ -71,6 +73,7 @@ class KernelModel:
         alone = residents * self.sm_count / time_at(self.demand, residents)
         object.__setattr__(self, "own_load", self.load._replace(dram=self.load.dram * alone, l2=self.load.l2 * alone))
         object.__setattr__(self, "ramps", self._ramps() if self.ramp_work > 0.0 else ())
+        object.__setattr__(self, "single_us", self.unit_us * (self._time(1) if self.age_preference > 0.0 else 1.0))
         more = replace(self, l2_share_us=self.l2_apart_us) if self.l2_apart_us > self.l2_share_us else None
         object.__setattr__(self, "scattered", more)
 
@@ -122,7 +125,7 @@ class KernelModel:
         """
         if self.age_preference == 0.0:
             return [rate] * count
-        most = max(1.0, 1.0 / (self.unit_us * self._time(1) * rate))
+        most = max(1.0, 1.0 / (self.single_us * rate))
         return [rate * share for share in age_shares(count, self.age_preference, most)]
 
     @property

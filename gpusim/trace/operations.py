@@ -283,10 +283,10 @@ def _on_host(duration_us: float | None, gpu: GPU, operation: str, service: HostS
 
 
 class Copy(Operation):
-    """A memory copy."""
+    """A memory copy, or a memset on the device."""
 
     kind: Annotated[Literal["copy"], described("kind of operation")] = "copy"
-    direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p"], described("host to device, back, …")]
+    direction: Annotated[Literal["h2d", "d2h", "d2d", "p2p", "memset"], described("host to device, back, …")]
     memory: Annotated[Literal["pinned", "pageable"], described("of the host")] = "pinned"
     bytes: Annotated[int, measured("bytes", "bytes copied", ge=0, le=MAX_TRAFFIC_BYTES)]
     duration_us: Annotated[Passing, described("recorded duration, alone; absent: what the GPU's file says")] = None
@@ -294,14 +294,17 @@ class Copy(Operation):
     def occupies(self, gpu: GPU) -> Occupied:
         """The copy engine of its direction, which takes one copy at a time; with pageable memory time alone.
 
+        A memset counts as a copy on the device.
+
         From pageable memory the host first copies into a pinned buffer, about six times slower than the engine. The
         copy waits for that, and copies of other processes do not [D] (experiments/geisler).
         """
         by_host = self.direction in ("h2d", "d2h")
-        service = cast(HostService, f"{self.direction}_{self.memory}" if by_host else self.direction)
+        on_device = "d2d" if self.direction == "memset" else self.direction
+        service = cast(HostService, f"{self.direction}_{self.memory}" if by_host else on_device)
         duration_us = _on_host(self.duration_us, gpu, self.id, service, self.bytes)
         pageable = by_host and self.memory == "pageable"
-        return Occupied(duration_us, "" if pageable else f"copy engine {self.direction}")
+        return Occupied(duration_us, "" if pageable else f"copy engine {on_device}")
 
 
 class Host(Operation):
