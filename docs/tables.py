@@ -13,6 +13,7 @@ from experiments.advise.run import STUDY as ADVISE
 from experiments.advise.run import error_table
 from experiments.markdown import BLOCK, table
 from experiments.rows import lines
+from experiments.unseen_programs import run as unseen_programs
 from gpusim.lab.names import EXPERIMENTS, title
 from gpusim.results.runs import BOUND_TITLES
 
@@ -47,11 +48,10 @@ SHARING = {  # title of a column: the experiments that it shows
     "SM split": ("green", "programs_green"),
     "blocks of two kernels on one SM": ("quota", "quota_a", "quota_b"),
 }
-PROGRAMS = "whole programs of new kinds (fresh test)"
+PROGRAMS = "whole programs of new kinds (fresh test, {})"
 UNSEEN = {  # what the model had not seen: a study, a recording of it and the group of its scores
     ("unseen_kernels", "as recorded", "all"): ("PyTorch calls of new kinds (fresh test)", "h100-sxm"),
-    ("unseen_programs", "first set", "all"): (PROGRAMS, "h100-sxm"),
-    ("unseen_programs", "second set", "counted"): (PROGRAMS, "h200"),
+    **{("unseen_programs", one.name, "all"): (PROGRAMS.format(one.name), one.gpu) for one in unseen_programs.SETS},
 }
 COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits
 

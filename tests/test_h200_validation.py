@@ -139,8 +139,9 @@ def test_datasets_that_are_not_at_hand_are_left_out(tmp_path: Path, monkeypatch:
 def test_names_of_datasets() -> None:
     folders = (variants.DATA, variants.DATA / "small", variants.TRANSFORMER, variants.TRANSFORMER / "models")
     assert [run.name_of(str(one)) for one in folders] == ["data", "small", "transformer", "transformer models"]
-    unseen = (run.UNSEEN_CALLS, run.UNSEEN_PROGRAMS)
-    assert [run.name_of(case.folder) for case in unseen] == ["unseen_kernels", "unseen_programs"]
+    unseen = (run.UNSEEN_CALLS, *(one.case for one in run.UNSEEN_PROGRAMS))
+    programs = [f"unseen_programs, {which} set" for which in ("first", "second", "third")]
+    assert [run.name_of(case.folder) for case in unseen] == ["unseen_kernels", *programs]
     assert all(Path(case.folder).is_dir() for case in unseen)
 
 
@@ -405,7 +406,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
     "no-sm-starts": ("models, h200", "mobilenet_v3_large|4|prefill|11|48|84|a"),
     "no-intake": ("frameworks, h200", "lm/head/t32/bf16/gemm|24"),
-    "no-age-limit": ("unseen programs, h200", "selective_scan_bf16|4|conformer_fp16|4|32|100|a"),
+    "no-age-limit": ("unseen programs, second set, h200", "selective_scan_bf16|4|conformer_fp16|4|32|100|a"),
     "no-borrowing": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
 }
 EVERY_PATCH = """

@@ -107,7 +107,7 @@ def test_a_profile_counts_no_gaps_between_kernels() -> None:
 
 def test_a_profile_counts_only_the_time_in_which_bytes_move() -> None:
     gpu = replace(GPU, model=GPU.model.model_copy(update={"copy_gap_us": 6.0, "memset_gap_us": 2.0}))
-    ways = (("h2d", 4), ("d2h", 4), ("d2d", 4), ("memset", 4), ("memset", 1024), ("memset", 1025))
+    ways = (("h2d", 4), ("d2h", 4), ("d2d", 4), ("memset", 4), ("memset", 4096), ("memset", 4097))
     timed = [Copy(id=f"{way}{size}", direction=way, bytes=size, duration_us=1.0) for way, size in ways]
     untimed = Copy(id="untimed", direction="h2d", bytes=4)
     found = in_context(trace(stream("a", *timed, untimed, kernel("x", 4, 11.0))), gpu).streams[0].operations

@@ -12,18 +12,16 @@ import pytest
 from experiments.rows import from_csv, lines
 from experiments.unseen import ALONE, TOGETHER, Score
 from experiments.unseen_programs import run as study
-from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.scores import Scored
-from gpusim.lab.scoring import Scoring
 from gpusim.lab.whole_models import model_conditions, predictor
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_programs"
-QUICK = {"first set": "feed_forward_fp8", "second set": "image_preparation_fp32"}
+QUICK = {"first set": "feed_forward_fp8", "second set": "image_preparation_fp32", "third set": "ising_int8"}
 POINTS = {
-    "first set": {"isolated": 24, "sm_curve": 120, "streams": 12},
-    "second set": {"isolated": 26, "sm_curve": 130, "streams": 13, "green": 65},
+    "first set": {"isolated": 24, "sm_curve": 120, "streams": 12, "green": 60},
+    "second set": {"isolated": 28, "sm_curve": 140, "streams": 14, "green": 70},
+    "third set": {"isolated": 20, "sm_curve": 100, "streams": 10, "green": 50},
 }
-MISSING = [("decoder_int8", "american_options_fp32")]  # more launches than the GPU's queue holds
 sets = pytest.mark.parametrize("programs", study.SETS, ids=lambda one: one.name)
 
 
@@ -50,7 +48,7 @@ def test_what_was_measured_is_what_the_file_names(programs: study.Programs) -> N
     random.Random(seed).shuffle(order)
     half = len(order) // 2
     pairs = [*zip(order, order[1:] + order[:1], strict=True), (order[0], order[half]), (order[2], order[2 + half])]
-    assert _measured(programs) == [pair for pair in pairs if pair not in MISSING]
+    assert sorted(_measured(programs)) == sorted(pairs)
 
 
 @sets
@@ -74,16 +72,6 @@ def test_todays_scores_are_what_the_model_gives_now(programs: study.Programs) ->
     (row,) = (one for one in rows if (one.recording, one.experiment, one.group, one.name) == key)
     assert row.points == len(errors)
     assert row.bias_percent == pytest.approx(sum(errors) / len(errors), rel=1e-5)
-
-
-def test_rows_count_where_every_program_has_counters() -> None:
-    """Program b has none, so neither its own rows nor those of pairs with it count."""
-    launch = predictor(study.CASE).launches("feed_forward_fp8")[0]
-    kernels = {"a": (launch,), "b": (launch.model_copy(update={"mix": None}),)}
-    rows = [Scored("streams", "a|1|b|2", 1.0, 1.0, 1.0), *(Scored("isolated", one, 1.0, 1.0, 1.0) for one in "ab")]
-    named = {("streams", "a|1|b|2"): ("a", "b"), ("isolated", "a"): ("a",), ("isolated", "b"): ("b",)}
-    gpu = load_gpu(study.CASE.gpu)
-    assert study._counted(Scoring(rows, {}, gpu, gpu, named, kernels.__getitem__)) == [rows[1]]
 
 
 def test_regrets_are_of_the_best_of_streams_and_splits() -> None:

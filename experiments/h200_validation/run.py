@@ -35,11 +35,9 @@ from experiments.h200_validation.tables import MATRIX, cell, documents, misses, 
 from experiments.h200_validation.variants import (
     HERE,
     MODELS,
-    OTHER_GPU,
     OWN,
     PROCESSES,
     QUOTED,
-    ROOT,
     SCALING,
     TRANSFORMER,
     Task,
@@ -64,7 +62,7 @@ from gpusim.lab.whole_models import measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
-UNSEEN_CALLS, UNSEEN_PROGRAMS = unseen_kernels.CASES[unseen_kernels.COUNTED], unseen_programs.CASE
+UNSEEN_CALLS, UNSEEN_PROGRAMS = unseen_kernels.CASES[unseen_kernels.COUNTED], unseen_programs.SETS
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 
@@ -120,7 +118,7 @@ def write_bands() -> None:
         cases = cases_of(gpu, source)
         points = [point for case in cases for point in scored_work(case)]
         points += [point for case in models_of(gpu) if gpu == source for point in program_work(case)]
-        unseen = [*scored_work(UNSEEN_CALLS), *program_work(UNSEEN_PROGRAMS)] if gpu == source == OTHER_GPU else []
+        unseen = unseen_work(gpu) if gpu == source else []
         model = model_identity(load_gpu(gpu), load_gpu(source))
         sizes = [(name, work, abs(error)) for name, work, error in (*points, *unseen)]
         content.setdefault(gpu, {})[source] = {"model": model, "data": data_digest(quoted), **bands(sizes)}
@@ -128,7 +126,7 @@ def write_bands() -> None:
         resources += [{"gpu": gpu, "recorded_on": source} | line for line in resource_lines([*points, *unseen])]
         every += cases
     write_text(VALIDATED, json.dumps(content, indent=1) + "\n")
-    errors = score_lines([*every, UNSEEN_CALLS], models=(*MODELS, UNSEEN_PROGRAMS))
+    errors = score_lines([*every, UNSEEN_CALLS], models=(*MODELS, *(one.case for one in UNSEEN_PROGRAMS)))
     for name, table in (("datasets", errors), ("arithmetic", lines), ("resources", resources)):
         write_csv(HERE / f"{name}.csv", list(table[0]), table)
 
@@ -223,8 +221,11 @@ def score_lines(
 def name_of(folder: str) -> str:
     """A dataset's name: its folder's, with that of the subject where the folder is named after a GPU or its models."""
     path = Path(folder)
-    if path in map(Path, (UNSEEN_CALLS.folder, UNSEEN_PROGRAMS.folder)):
-        return path.relative_to(ROOT / "experiments").parts[0]
+    for one in UNSEEN_PROGRAMS:
+        if path == one.folder:
+            return f"unseen_programs, {one.name}"
+    if path == Path(UNSEEN_CALLS.folder):
+        return path.parent.name
     if TRANSFORMER in (path, path.parent):
         return "transformer models" if path.name == "models" else "transformer"
     return path.name
@@ -234,6 +235,12 @@ def name_of(folder: str) -> str:
 def models_scored(case: Case) -> list[Scored]:
     """Rows of whole models."""
     return score_models(case)
+
+
+def unseen_work(gpu: str) -> list[tuple[str, Calls, float]]:
+    """The same of kernels and programs of new kinds that were recorded on a GPU."""
+    calls = scored_work(UNSEEN_CALLS) if gpu == UNSEEN_CALLS.gpu else []
+    return [*calls, *(point for one in UNSEEN_PROGRAMS if one.gpu == gpu for point in program_work(one.case))]
 
 
 def program_work(case: Case) -> list[tuple[str, Calls, float]]:

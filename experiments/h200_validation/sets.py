@@ -334,7 +334,7 @@ SETS = (
     MeasuredSet("neighbours", OTHER_GPU, GPU_NAME, Neighbours(str(SHARED / "h200_models")), 4, MODELS_ONLY),
     _matrix(GPU_NAME),
     _matrix(OTHER_GPU),
-    _models("unseen programs", unseen_programs.SETS[1].case, 8),
+    *(_models(f"unseen programs, {one.name}", one.case, 8) for one in unseen_programs.SETS[1:]),
     MeasuredSet("single_resource", OTHER_GPU, OTHER_GPU, StreamsOfMicrobenchmarks(), 1, BENCHMARKS),
 )
 DESIGN_SETS = (MeasuredSet("data", GPU_NAME, GPU_NAME, Calls(OWN, both_orders=True), 40),)

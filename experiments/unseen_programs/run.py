@@ -1,8 +1,8 @@
 """Whole programs of kinds that the model was never fitted to: `python experiments/unseen_programs/run.py [--out DIR]`.
 
-`models.py` and `models_second.py` name PyTorch programs and pairs of them. Each was written before any of its programs
-ran on a GPU, and `gpusim record FILE --outcomes` recorded it. `first.csv` has the scores of the model as it was when a
-set was recorded, and is never made anew. `result.csv` has those of today's model.
+`models.py`, `models_second.py` and `models_third.py` name PyTorch programs and pairs of them. Each was written before
+any of its programs ran on a GPU, and `gpusim record FILE --outcomes` recorded it. `first.csv` has the scores of the
+model as it was when a set was recorded, and is never made anew. `result.csv` has those of today's model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from experiments.unseen import (
 from gpusim.common.tables import grouped
 from gpusim.lab.names import title
 from gpusim.lab.scores import Scored
-from gpusim.lab.scoring import Scoring, scoring
+from gpusim.lab.scoring import scoring
 from gpusim.lab.validate import Case
 from gpusim.lab.whole_models import PASSES, PROFILE
 
@@ -49,7 +49,6 @@ CHOICES = {
     "setting predicted best, of plain streams and all splits": ("settings", "choice", PREDICTED),
     "plain streams, of plain streams and all splits": ("settings", "choice", PLAIN),
 }
-COUNTED = "counted"  # group of the rows in which every program has counters
 
 
 @dataclass(frozen=True)
@@ -59,19 +58,21 @@ class Programs:
     Attributes:
         name: of the set in the tables.
         file: names the programs and their pairs.
+        recording: name of the folder.
         gpu: on which they were recorded.
         model: commit of the model whose scores are in first.csv.
     """
 
     name: str
     file: str
+    recording: str
     gpu: str
     model: str
 
     @property
     def folder(self) -> Path:
         """The recording."""
-        return HERE / self.gpu / "models"
+        return HERE / self.recording / "models"
 
     @property
     def case(self) -> Case:
@@ -80,31 +81,21 @@ class Programs:
 
 
 SETS = (
-    Programs("first set", "models.py", "h100-sxm", "f6abd50d"),
-    Programs("second set", "models_second.py", "h200", "ae8b2599"),
+    Programs("first set", "models.py", "h100-sxm", "h100-sxm", "f6abd50d"),
+    Programs("second set", "models_second.py", "h200", "h200", "ae8b2599"),
+    Programs("third set", "models_third.py", "h200_third", "h200", "8dca8500"),
 )
-CASE = SETS[0].case  # the one that the validation counts
-CHOOSING = SETS[1]  # whose pairs were measured on SM splits: those of the first set are withdrawn
 
 
 def scores_of(programs: Programs) -> Iterator[Score]:
     """Scores of all groups, and the regret of settings."""
     name, found = programs.name, scoring(programs.case)
     yield from scores(name, "all", "", found.rows, found)
-    if (counted := _counted(found)) != found.rows:
-        yield from scores(name, COUNTED, "", counted, found)
     for split, mine in _split_by_curves(found.rows).items():
         yield from scores(name, "split", split, mine, found)
-    for setting, regrets in _regrets(found.rows).items() if _splits(found.rows) else ():
+    for setting, regrets in _regrets(found.rows).items():
         yield Score(name, "settings", "choice", setting, len(regrets), nan, nan, nan, nan, 100.0 * fmean(regrets), "")
     yield from scores_by_name(name, found)
-
-
-def _counted(found: Scoring) -> list[Scored]:
-    """The rows in which every program has counters."""
-    ran = {name for names in found.named.values() for name in names}
-    bare = {name for name in ran if all(launch.estimated for launch in found.kernels(name))}
-    return [row for row in found.rows if not bare.intersection(found.named[row.experiment, row.key])]
 
 
 def _split_by_curves(rows: Sequence[Scored]) -> dict[str, list[Scored]]:
@@ -151,29 +142,27 @@ def page(first: Sequence[Score], now: Sequence[Score]) -> dict[str, object]:
         words |= {f"{name}{number}": value for name, value in about.items()}
     return {
         **words,
-        **_about_splits(then[CHOOSING.name]),
         "scores": table(
             ("set", "experiment", *FIGURES, "today %"),
             [
-                (_title(one, group), title(experiment), *figures(row), error_cell(today[one.name].get(key)))
+                (one.name, title(experiment), *figures(then[one.name][key]), error_cell(today[one.name][key]))
                 for one in SETS
-                for group in ("all", COUNTED)
                 for experiment in SHOWN
-                if (row := then[one.name].get(key := (experiment, group, "")))
+                for key in [(experiment, "all", "")]
             ],
         ),
         "regrets": table(
-            ("choice", "regret %", "today %"),
+            ("choice", *(f"{one.name} %, today %" for one in SETS)),
             [
-                (choice, *(f"{known[CHOOSING.name][key].regret_percent:.1f}" for known in (then, today)))
+                (choice, *(", ".join(_regret(known[one.name][key]) for known in (then, today)) for one in SETS))
                 for choice, key in CHOICES.items()
             ],
         ),
     }
 
 
-def _title(programs: Programs, group: str) -> str:
-    return programs.name if group == "all" else f"{programs.name}, programs with counters"
+def _regret(row: Score) -> str:
+    return f"{row.regret_percent:.1f}"
 
 
 def _known(rows: Sequence[Score], programs: Programs) -> Known:
@@ -182,11 +171,11 @@ def _known(rows: Sequence[Score], programs: Programs) -> Known:
 
 def _about(programs: Programs, first: Sequence[Score], then: Known, today: Known) -> dict[str, object]:
     """What the page says of one set."""
-    every = {one: row for one in SHOWN if (row := then.get((one, "all", "")))}
-    names, pairs = worst(first, "sm_curve"), worst(first, "green" if "green" in every else "streams")
-    counted = {f"counted_{one}": row.mape_percent for (one, group, _), row in then.items() if group == COUNTED}
+    every = {one: then[one, "all", ""] for one in SHOWN}
+    names, pairs = worst(first, "sm_curve"), worst(first, "green")
     measured, predicted = _streams(programs, first)
-    return counted | {
+    together = then["green", "split", TOGETHER]
+    return {
         "model": programs.model,
         "programs": len(names),
         "pairs": len(pairs),
@@ -194,6 +183,10 @@ def _about(programs: Programs, first: Sequence[Score], then: Known, today: Known
         "splits": every["sm_curve"].points // len(pairs) // 2,
         "curve": every["sm_curve"].mape_percent,
         "streams": every["streams"].mape_percent,
+        "green": every["green"].mape_percent,
+        "split_alone": then["green", "split", ALONE].mape_percent,
+        "split_together": together.mape_percent,
+        "split_together_bias": together.bias_percent,
         "streams_nothing": every["streams"].nothing_percent,
         "streams_measured": 100.0 * fmean(measured),
         "streams_predicted": 100.0 * fmean(predicted),
@@ -209,20 +202,10 @@ def _about(programs: Programs, first: Sequence[Score], then: Known, today: Known
         "worst_pairs": table(
             ("pair", "two streams %", "bias %", "today %", "SM split %", "bias %", "today %"),
             [
-                (f"`{row.name}`", *(cell for one in PAIRED for cell in _error(then.get((one, "one", row.name)), today)))
+                (f"`{row.name}`", *(cell for one in PAIRED for cell in _error(then[one, "one", row.name], today)))
                 for row in pairs
             ],
         ),
-    }
-
-
-def _about_splits(then: Known) -> dict[str, object]:
-    """What the page says of SM splits."""
-    return {
-        "green": then["green", "all", ""].mape_percent,
-        "split_alone": then["green", "split", ALONE].mape_percent,
-        "split_together": then["green", "split", TOGETHER].mape_percent,
-        "split_together_bias": then["green", "split", TOGETHER].bias_percent,
     }
 
 
@@ -236,11 +219,9 @@ def _streams(programs: Programs, first: Sequence[Score]) -> tuple[list[float], l
     return [one - 1.0 for one in shares], [one - 1.0 for one in predicted]
 
 
-def _error(row: Score | None, today: Known) -> tuple[str, str, str]:
-    """First error and bias, and today's error; empty where nothing was measured."""
-    if row is None:
-        return "", "", ""
-    return error_cell(row), f"{row.bias_percent:+.1f}", error_cell(today.get((row.experiment, "one", row.name)))
+def _error(row: Score, today: Known) -> tuple[str, str, str]:
+    """First error and bias, and today's error."""
+    return error_cell(row), f"{row.bias_percent:+.1f}", error_cell(today[row.experiment, "one", row.name])
 
 
 def _why(row: Score) -> str:

@@ -92,7 +92,7 @@ class ModelConstants(Strict):
     memset_gap_us: TimeUs = _constant(
         0.0,
         "us",
-        "the same of a memset of up to 1 KiB, which is no kernel of its own; a GPU file that does not give it has none",
+        "the same of a memset of up to 4 KiB, which is no kernel of its own; a GPU file that does not give it has none",
     )
     stream_turn_us: TimeUs = _constant(
         0.0,

@@ -19,7 +19,7 @@ from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Copy, Kernel, Operation, Stream
 
 MOST_LENGTHENED = 100_000  # launches that are remembered
-MOST_SET_BYTES = 1024  # of a memset that is no kernel of its own ([V] experiments/copies: 1,024 are, 8,192 are not)
+MOST_SET_BYTES = 4096  # of a memset that is no kernel of its own ([V] experiments/copies: 4,096 are, 8,192 are not)
 
 
 def in_context(trace: Trace, gpu: GPU) -> Trace:
