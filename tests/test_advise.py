@@ -18,11 +18,12 @@ from tiny import kernel, stream, tiny
 
 import gpusim
 import gpusim.choose.advise as advise_module
+import gpusim.choose.serving as serving
 from gpusim import InputError, Kernel, Program, Stream, Trace, cli, load_gpu
 from gpusim.choose.advice_page import as_json, print_advice, slowdowns
 from gpusim.choose.advise import OBJECTIVES, Advice, Objective, advise
-from gpusim.choose.advise import _half_width as half_width
 from gpusim.choose.explain import costs_us
+from gpusim.choose.serving import _half_width as half_width
 from gpusim.choose.settings import Setting, divisions, granted, settings, settings_by
 from gpusim.choose.settings import _mig as mig_setting
 from gpusim.choose.targets import Target, target_of
@@ -585,18 +586,18 @@ def test_random_arrivals_have_a_confidence_interval() -> None:
 
 def test_arrivals_of_other_seeds_are_worked_out_once_for_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Trace] = []
-    monkeypatch.setattr(advise_module, "_other_seeds", lambda trace: made.append(trace) or iter([trace, trace]))
+    monkeypatch.setattr(advise_module, "other_seeds", lambda trace: made.append(trace) or iter([trace, trace]))
     ways = [Setting("streams", f"way {n}", "leftover") for n in range(3)]
     advice = advised(two(arrivals=PoissonArrivals(rate_per_s=1000.0, count=5, seed=0)), ways=ways)
     assert len(advice.choices) == 3 and len(made) == 3, "as estimated, and as the two extremes of uncounted kernels"
-    assert advice.best.interval_us == {"a": 0.0, "b": 0.0}, "all three seeds are one here"
+    assert advice.best.interval_us == {"a": 0.0}, "all three seeds are one here"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("of", [{}, {"arrivals": TimesArrivals(times_us=[0.0, 30.0])}])
 def test_the_cost_of_a_setting_is_that_of_its_choice(objective: Objective, of: dict[str, Any]) -> None:
     trace, session = two(first_blocks=3, second_blocks=4, second_us=25.0, **of), Session(tiny())
-    shared = advise_module._Shared(trace, session, advise_module._alone_us(trace, session), ("a",))
+    shared = advise_module._Shared(trace, session, advise_module.isolated_us(trace, session), ("a",))
     for way in settings(session.gpu, ["a", "b"]):
         cost = advise_module._cost(objective, {"compute-bound": shared}, ("compute-bound", way))
         assert cost == advise_module._choice(shared, way).cost(objective), way
@@ -612,8 +613,28 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
     print_advice(advised(two(arrivals=TimesArrivals(times_us=times)), targets=["a=12us"]))
     said = capsys.readouterr().out
     assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, at 83 % of it" in said
-    assert "b: no arrivals, so it runs once" in said and "b: p50" not in said
-    assert "Best first by ANTT, the mean of the slowdowns\n" in said and "STP" not in said
+    assert "b: no arrivals, so it restarts until the last request arrives" in said and "b: p50" not in said
+    assert "Best first by throughput of b\n" in said and "STP" not in said
+
+
+def test_a_program_without_arrivals_restarts_until_the_last_request_arrives() -> None:
+    """Both fit on the GPU together: b is not slowed in streams. In turn it waits for half of each 20 us."""
+    advice = advised(two(arrivals=TimesArrivals(times_us=[20.0 * i for i in range(20)])), targets=["a=x3"])
+    by = by_mechanism(advice)
+    (streams,), (in_turn,) = by["streams"], by["in turn"]
+    assert advice.objective == "throughput" and advice.free == ("b",)
+    assert (streams.throughput, streams.slowdown["b"]) == pytest.approx((1.0, 1.0))
+    assert in_turn.throughput == pytest.approx(0.5, abs=0.05)
+    assert streams.makespan_us == pytest.approx(390.0), "of the requests"
+
+
+def test_too_many_kernels_do_not_restart_beside_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MOST_BESIDE", 18)  # 19 passes of b until the last request of a arrives
+    trace = two(arrivals=TimesArrivals(times_us=[20.0 * i for i in range(10)]))
+    advice = advised(trace, targets=["a=x3"])
+    assert advice.objective == "antt" and advice.best.throughput is None
+    with pytest.raises(InputError, match="throughput is for programs that restart"):
+        advised(trace, objective="throughput")
 
 
 @pytest.mark.parametrize(("bound", "limits"), [("dram", True), ("latency", False)])

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpusim.choose.advise import GROWS, SEEDS, TIE, Advice, Choice
+from gpusim.choose.advise import GROWS, TIE, Advice, Choice
 from gpusim.choose.explain import in_shares
+from gpusim.choose.serving import SEEDS, looping
 from gpusim.choose.settings import MECHANISMS
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
@@ -168,8 +169,11 @@ def _served(advice: Advice) -> list[str]:
                 f"{name}: its last requests take {best.growth[name]:.1f} times as long as its first: the programs "
                 "together ask more than the GPU serves, the queue grows, and latencies have no steady value"
             )
-    once = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
-    lines += [f"{name}: no arrivals, so it runs once, from the start; later requests run without it" for name in once]
+    restarted = looping(advice.trace)
+    others = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
+    for name in others:
+        how = "restarts until the last request arrives" if name in restarted else "runs once, from the start"
+        lines.append(f"{name}: no arrivals, so it {how}")
     for target in advice.targets:
         over = best.over(target)
         doubt = ""

@@ -2,10 +2,11 @@
 
 Programs run once, for the makespan, and restart until each has ended once, for STP, ANTT and their slowdowns. The
 throughput is the part of STP of the programs without a target: what others do while one keeps its own. Programs with
-arrivals are replayed with these instead. A setting is recommended if it is the best by the objective among those
-that keep all targets. Settings whose difference from it is within the model's error are ties; of these the one that
-asks least of whoever sets it is recommended [D]. Running in turn asks nothing, and is recommended in a tie only if it
-also slows the programs no more, on average, than each of the others [D]: it may slow a short program a hundred times.
+arrivals are replayed with these instead, and the others restart beside them (`gpusim.choose.serving`). A setting is
+recommended if it is the best by the objective among those that keep all targets. Settings whose difference from it is
+within the model's error are ties; of these the one that asks least of whoever sets it is recommended [D]. Running in
+turn asks nothing, and is recommended in a tie only if it also slows the programs no more, on average, than each of the
+others [D]: it may slow a short program a hundred times.
 
 A program whose kernels run for a small part of its pass gets priority in a tie with plain streams. Its copies and host
 work overlap the kernels of others only if its own kernels do not wait behind these, while the others lose little. It is
@@ -19,12 +20,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress, islice, product
-from math import fsum, inf, sqrt
+from math import fsum, inf
 from os import PathLike
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.explain import costs_us
+from gpusim.choose.serving import (
+    arriving,
+    isolated_us,
+    launches_of,
+    looping,
+    not_served,
+    other_seeds,
+    restarting,
+    served,
+)
 from gpusim.choose.settings import Setting, settings_by
 from gpusim.choose.settings import settings as every_setting
 from gpusim.choose.targets import Target, target_of
@@ -36,22 +47,16 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import (
-    LATENCY_PERCENTILES,
     SHARING,
-    TARGET_PERCENTILE,
-    latencies_us,
     normalised_progress,
-    percentile,
-    requests_us,
     sharing,
     undominated,
 )
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
-from gpusim.trace.edit import merge, with_settings_of
+from gpusim.trace.edit import merge
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Arrivals, PoissonArrivals, TimesArrivals
 from gpusim.trace.programs import plain_name
 
 if TYPE_CHECKING:
@@ -61,12 +66,8 @@ Objective = Literal["makespan", "stp", "antt", "throughput"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.04  # of two settings, relative: what gains over plain streams are off by in experiments/control_worth [D]
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
-WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
-GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
 MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
-SEEDS = 3  # of random arrivals that a setting is replayed with
-SEED_STEP = 1000  # between two of them: more than there are programs
-T_95 = 4.303  # Student's t, two-sided 95 %, for the mean over `SEEDS`
+GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
 R = TypeVar("R")
 T = TypeVar("T")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
@@ -141,7 +142,7 @@ class Advice:
     @property
     def free(self) -> tuple[str, ...]:
         """The programs whose throughput counts."""
-        return _free(list(self.best.slowdown), self.targets)
+        return _free(looping(self.trace) or list(self.best.slowdown), self.targets)
 
     def meets(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets."""
@@ -239,14 +240,16 @@ def advise(
     compared = _compared(session.gpu, names, settings, ways)
     chosen: Objective = objective or ("throughput" if wanted else "makespan")
     step("fitting kernels to their recording")
-    alone = _alone_us(trace, session)
-    if _with_arrivals(trace):
-        for problem in _not_served(trace, alone):
+    alone = isolated_us(trace, session)
+    if arriving(trace):
+        for problem in not_served(trace, alone):
             raise InputError(None, "--arrivals", problem, "an interval above the isolated time, or a lower rate")
-        if objective in ("stp", "throughput"):
+        trace = trace if objective == "makespan" else restarting(trace, alone)
+        names = looping(trace)
+        if objective == "stp" or (objective == "throughput" and not names):
             problem = f"{objective} is for programs that restart; programs with arrivals do not"
             raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
-        chosen = objective or "antt"
+        chosen = objective or ("throughput" if wanted and names else "antt")
     unequal = _unequal(trace, alone) if chosen == "makespan" and not wanted else ""
     free = _free(names, wanted)
     shared = _Shared(trace, session, alone, free, not unequal)
@@ -282,7 +285,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     spans, winners = [best.makespan_us], dict[Assumption, str]()
     ways = [choice.setting for choice in advice.choices if not choice.refuted and advice.meets(choice)]
     assumed = {
-        assumption: _Shared(other, session, _alone_us(other, session), advice.free)
+        assumption: _Shared(other, session, isolated_us(other, session), advice.free)
         for assumption, other in session.extremes(advice.trace).items()
     }
     replays = _replayed(partial(_cost, objective, assumed), [*product(assumed, ways)], jobs, step)
@@ -319,7 +322,7 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
 
 def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, float]) -> str:
     """The program whose kernels run for less than `FEW_KERNELS` of its pass; empty: none, several, or arrivals."""
-    if _with_arrivals(trace):
+    if arriving(trace):
         return ""
     kernels = session.kernels(trace)
     program_of = {stream: program.name for program in trace.programs for stream in program.streams}
@@ -333,51 +336,15 @@ def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, flo
 
 def _unequal(trace: Trace, alone_us: Mapping[str, float]) -> str:
     """Why programs do not restart, in words: too many kernels in one pass of the longest; empty: they do."""
-    if _with_arrivals(trace):
+    if arriving(trace):
         return ""
-    of = {stream.name: sum(len(operation.launches()) for operation in stream.operations) for stream in trace.streams}
-    launches = {program.name: sum(of[stream] for stream in program.streams) for program in trace.programs}
+    launches = launches_of(trace)
     longest = max(alone_us, key=lambda name: alone_us[name])
     passes = {name: alone_us[longest] / us if us > 0.0 else 1.0 for name, us in alone_us.items()}
     if fsum(launches[name] * passes[name] for name in passes) <= MOST_RESTARTED:
         return ""
     shortest = max(passes, key=lambda name: passes[name])
     return f"{longest} takes as long as {passes[shortest]:,.0f} passes of {shortest}"
-
-
-def _with_arrivals(trace: Trace) -> list[str]:
-    return [program.name for program in trace.programs if program.arrivals is not None]
-
-
-def _alone_us(trace: Trace, session: Session) -> dict[str, float]:
-    """Isolated time of one pass of each program."""
-    once = {name: {"arrivals": None} for name in _with_arrivals(trace)}
-    return session.programs_us(with_settings_of(trace, once, "programs") if once else trace)
-
-
-def _not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
-    """Each program whose requests come faster than it alone on the whole GPU can serve, in words."""
-    for program in trace.programs:
-        interval_us = _interval_us(program.arrivals)
-        if interval_us < alone_us[program.name]:
-            yield (
-                f"requests of {program.name} come every {interval_us:g} µs and take {alone_us[program.name]:g} µs "
-                "in isolation: the queue grows"
-            )
-
-
-def growing_queues(trace: Trace, session: Session) -> list[str]:
-    """Sentences on programs whose requests come faster than the GPU can serve, so that latency has no steady value."""
-    return list(_not_served(trace, _alone_us(trace, session))) if _with_arrivals(trace) else []
-
-
-def _interval_us(arrivals: Arrivals | None) -> float:
-    """Mean time between two requests; infinite where one waits for the other, or there is one."""
-    if isinstance(arrivals, PoissonArrivals):
-        return 1e6 / arrivals.rate_per_s
-    if isinstance(arrivals, TimesArrivals) and len(arrivals.times_us) > 1:
-        return (arrivals.times_us[-1] - arrivals.times_us[0]) / (len(arrivals.times_us) - 1)
-    return inf
 
 
 # ---- replays
@@ -396,7 +363,7 @@ class _Shared:
     @cached_property
     def seeds(self) -> list[Trace]:
         """The trace with other random arrivals, made once: a session knows a trace by its object."""
-        return list(_other_seeds(self.trace))
+        return list(other_seeds(self.trace))
 
 
 def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, step: Step) -> Iterator[R]:
@@ -411,8 +378,11 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
-    if _with_arrivals(trace):
-        given |= _served(shared, way, once)
+    if arriving(trace):
+        runs = [once, *(session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
+        found = served(trace, runs, alone_us)
+        progress = found.pop("progress")
+        given |= found | {"throughput": fsum(progress[name] for name in shared.free) if progress else None}
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
         given |= _shares(shared, {name: alone / makespan_us for name, alone in alone_us.items()})
@@ -445,7 +415,7 @@ def _cost(objective: Objective, assumed: Mapping[Assumption, _Shared], task: tup
     """`Choice.cost` of a setting under an assumption, without the replays that it does not need."""
     assumption, way = task
     shared = assumed[assumption]
-    if way.mechanism == "in turn" or _with_arrivals(shared.trace):
+    if way.mechanism == "in turn" or arriving(shared.trace):
         return _choice(shared, way).cost(objective)
     trace, session = way.of(shared.trace), shared.session
     if objective == "makespan":
@@ -454,53 +424,6 @@ def _cost(objective: Objective, assumed: Mapping[Assumption, _Shared], task: tup
         found = _shares(shared, normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
         return found["antt"] if objective == "antt" else -found[objective]
     return inf
-
-
-def _served(shared: _Shared, way: Setting, once: Result) -> dict[str, Any]:
-    """What `Choice` holds of requests: means over the seeds of random arrivals."""
-    runs = [once, *(shared.session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
-    requests = [requests_us(one) for one in runs]
-    found = [
-        {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)
-        for one in runs
-    ]
-    at_target = {name: [percentile(one[name], TARGET_PERCENTILE) for one in found] for name in found[0]}
-    slowdown = {name: fmean(fmean(one[name]) for one in found) / shared.alone_us[name] for name in found[0]}
-    arriving = _with_arrivals(shared.trace)
-    return {
-        "makespan_us": fmean(one.makespan_us for one in runs),
-        "antt": fmean(slowdown.values()),
-        "slowdown": slowdown,
-        "latency_us": {name: fmean(values) for name, values in at_target.items()},
-        "percentiles_us": {
-            name: {p: fmean(percentile(one[name], p) for one in found) for p in LATENCY_PERCENTILES}
-            for name in arriving
-        },
-        "interval_us": {name: _half_width(of) for name, of in at_target.items()} if len(runs) > 1 else {},
-        "growth": {name: fmean(_growth(one[name]) for one in requests) for name in arriving},
-    }
-
-
-def _growth(requests: Sequence[tuple[float, float]]) -> float:
-    """Mean latency of the last third of a program's requests over that of the first; 1 of fewer than three."""
-    latencies = [end - release for release, end in requests]
-    third = len(latencies) // 3
-    return fmean(latencies[-third:]) / fmean(latencies[:third]) if third else 1.0
-
-
-def _other_seeds(trace: Trace) -> Iterator[Trace]:
-    """The trace with other arrivals of the same rates; none where no arrivals are random."""
-    random = {one.name: one.arrivals for one in trace.programs if isinstance(one.arrivals, PoissonArrivals)}
-    for n in range(1, SEEDS if random else 1):
-        others = {
-            name: {"arrivals": of.model_copy(update={"seed": of.seed + n * SEED_STEP})} for name, of in random.items()
-        }
-        yield with_settings_of(trace, others, "arrivals")
-
-
-def _half_width(values: Sequence[float]) -> float:
-    """Half of the 95 % confidence interval of a mean over `SEEDS`."""
-    return T_95 * stdev(values) / sqrt(len(values))
 
 
 def _bound_us(result: Result) -> dict[str, dict[str, float]]:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=OBJECTIVES,
         help="makespan (default): the least makespan, programs run once; else they restart: stp: the largest STP; antt "
         "(default with --arrivals): the least ANTT; throughput (default with --slo): the largest STP of the programs "
-        "without a target",
+        "without a target; beside --arrivals other programs restart until the last request arrives",
     )
     parser.add_argument(
         "--slo",

@@ -158,7 +158,7 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
         step("bounding the makespan")
         bound = bound_of_trace(trace, session)
         if any(program.arrivals is not None for program in trace.programs):
-            from gpusim.choose.advise import growing_queues
+            from gpusim.choose.serving import growing_queues
 
             notes += growing_queues(trace, session)
     if bound is not None:

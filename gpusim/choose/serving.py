@@ -1,0 +1,180 @@
+"""Programs whose requests arrive: whether the GPU can serve them, how long they take, what others do meanwhile.
+
+A program without arrivals beside others with arrivals restarts until the last request has arrived. Its normalised
+progress is that of its passes that end by then. It does not restart where so many kernels would run that a replay takes
+minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, inf, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from gpusim.results.metrics import LATENCY_PERCENTILES, TARGET_PERCENTILE, percentile, requests_us
+from gpusim.results.result import Result
+from gpusim.session import Session
+from gpusim.trace.edit import with_settings_of
+from gpusim.trace.format import Trace
+from gpusim.trace.operations import Arrivals, LoopArrivals, PoissonArrivals, TimesArrivals
+
+MOST_BESIDE = 50_000  # kernels of programs that restart beside requests, in one replay: more take many seconds
+LATE = 1.5  # times the expected time, by which all random requests have arrived
+WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
+SEEDS = 3  # of random arrivals that a setting is replayed with
+SEED_STEP = 1000  # between two of them: more than there are programs
+T_95 = 4.303  # Student's t, two-sided 95 %, for the mean over `SEEDS`
+
+
+def arriving(trace: Trace) -> list[str]:
+    """The programs whose requests arrive at times of their own."""
+    return [one.name for one in trace.programs if one.arrivals is not None and not _loops(one.arrivals)]
+
+
+def looping(trace: Trace) -> list[str]:
+    """The programs of which each request arrives when the one before has ended."""
+    return [one.name for one in trace.programs if _loops(one.arrivals)]
+
+
+def _loops(arrivals: Arrivals | None) -> bool:
+    return isinstance(arrivals, LoopArrivals)
+
+
+def isolated_us(trace: Trace, session: Session) -> dict[str, float]:
+    """Isolated time of one pass of each program."""
+    once = {one.name: {"arrivals": None} for one in trace.programs if one.arrivals is not None}
+    return session.programs_us(with_settings_of(trace, once, "programs") if once else trace)
+
+
+def launches_of(trace: Trace) -> dict[str, int]:
+    """Kernels of one pass of each program."""
+    of = {stream.name: sum(len(operation.launches()) for operation in stream.operations) for stream in trace.streams}
+    return {program.name: sum(of[stream] for stream in program.streams) for program in trace.programs}
+
+
+def restarting(trace: Trace, alone_us: Mapping[str, float]) -> Trace:
+    """The trace with programs without arrivals restarting until the last request arrives; itself where they do not."""
+    last_us = max((_arrived_us(one.arrivals) for one in trace.programs), default=0.0)
+    passes = {
+        one.name: 1 + ceil(last_us / alone_us[one.name])
+        for one in trace.programs
+        if one.arrivals is None and alone_us[one.name] > 0.0
+    }
+    kernels = launches_of(trace)
+    if not passes or sum(kernels[name] * count for name, count in passes.items()) > MOST_BESIDE:
+        return trace
+    loops = {name: {"arrivals": LoopArrivals(count=count)} for name, count in passes.items()}
+    return with_settings_of(trace, loops, "programs")
+
+
+def _arrived_us(arrivals: Arrivals | None) -> float:
+    """When all requests have arrived; 0 where one waits for the other, or there is one."""
+    if isinstance(arrivals, PoissonArrivals):
+        return LATE * arrivals.count / arrivals.rate_per_s * 1e6
+    return arrivals.times_us[-1] if isinstance(arrivals, TimesArrivals) else 0.0
+
+
+def not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
+    """Each program whose requests come faster than it alone on the whole GPU can serve, in words."""
+    for program in trace.programs:
+        interval_us = _interval_us(program.arrivals)
+        if interval_us < alone_us[program.name]:
+            yield (
+                f"requests of {program.name} come every {interval_us:g} µs and take {alone_us[program.name]:g} µs "
+                "in isolation: the queue grows"
+            )
+
+
+def growing_queues(trace: Trace, session: Session) -> list[str]:
+    """Sentences on programs whose requests come faster than the GPU can serve, so that latency has no steady value."""
+    return list(not_served(trace, isolated_us(trace, session))) if arriving(trace) else []
+
+
+def _interval_us(arrivals: Arrivals | None) -> float:
+    """Mean time between two requests; infinite where one waits for the other, or there is one."""
+    if isinstance(arrivals, PoissonArrivals):
+        return 1e6 / arrivals.rate_per_s
+    if isinstance(arrivals, TimesArrivals) and len(arrivals.times_us) > 1:
+        return (arrivals.times_us[-1] - arrivals.times_us[0]) / (len(arrivals.times_us) - 1)
+    return inf
+
+
+# ---- what a replay of requests gives
+
+
+def other_seeds(trace: Trace) -> Iterator[Trace]:
+    """The trace with other arrivals of the same rates; none where no arrivals are random."""
+    random = {one.name: one.arrivals for one in trace.programs if isinstance(one.arrivals, PoissonArrivals)}
+    for n in range(1, SEEDS if random else 1):
+        others = {
+            name: {"arrivals": of.model_copy(update={"seed": of.seed + n * SEED_STEP})} for name, of in random.items()
+        }
+        yield with_settings_of(trace, others, "arrivals")
+
+
+def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float]) -> dict[str, Any]:
+    """What `gpusim.choose.advise.Choice` holds of requests: means over some replays, each with arrivals of its own.
+
+    ``progress`` is the normalised progress of each program that restarts.
+    """
+    of_requests, restarted = arriving(trace), looping(trace)
+    requests = [requests_us(one) for one in runs]
+    latencies = [{name: _latencies_us(of[name]) for name in of if name not in restarted} for of in requests]
+    at_target = {name: [percentile(of[name], TARGET_PERCENTILE) for of in latencies] for name in latencies[0]}
+    slowdown = {name: fmean(fmean(of[name]) for of in latencies) / alone_us[name] for name in latencies[0]}
+    progress = {
+        name: fmean(_progress(of[name], alone_us[name], _last_us(of, of_requests)) for of in requests)
+        for name in restarted
+    }
+    slowdown |= {name: 1.0 / share for name, share in progress.items()}
+    return {
+        "makespan_us": fmean(_end_us(of, [name for name in of if name not in restarted] or of) for of in requests),
+        "antt": fmean(slowdown.values()),
+        "slowdown": {name: slowdown[name] for name in alone_us},
+        "latency_us": {
+            name: fmean(at_target[name]) if name in at_target else alone_us[name] * slowdown[name] for name in alone_us
+        },
+        "percentiles_us": {
+            name: {p: fmean(percentile(of[name], p) for of in latencies) for p in LATENCY_PERCENTILES}
+            for name in of_requests
+        },
+        "interval_us": {name: _half_width(at_target[name]) for name in of_requests} if len(runs) > 1 else {},
+        "growth": {name: fmean(_growth(of[name]) for of in requests) for name in of_requests},
+        "progress": progress,
+    }
+
+
+Requests = Sequence[tuple[float, float]]  # release and end of each
+
+
+def _latencies_us(requests: Requests) -> list[float]:
+    """Time from release to end, ascending, without the first requests; of a single one its own."""
+    return sorted(end - release for release, end in requests[int(WARM_UP * len(requests)) :])
+
+
+def _progress(passes: Requests, alone_us: float, until_us: float) -> float:
+    """Normalised progress by the passes that end by a time; by the first where none does."""
+    ends = [end for _, end in passes if end <= until_us] or [passes[0][1]]
+    return len(ends) * alone_us / ends[-1]
+
+
+def _last_us(requests: Mapping[str, Requests], names: Sequence[str]) -> float:
+    """When the last request of some programs arrives; infinite without any."""
+    return max((requests[name][-1][0] for name in names), default=inf)
+
+
+def _end_us(requests: Mapping[str, Requests], names: Iterable[str]) -> float:
+    return max(requests[name][-1][1] for name in names)
+
+
+def _growth(requests: Requests) -> float:
+    """Mean latency of the last third of a program's requests over that of the first; 1 of fewer than three."""
+    latencies = [end - release for release, end in requests]
+    third = len(latencies) // 3
+    return fmean(latencies[-third:]) / fmean(latencies[:third]) if third else 1.0
+
+
+def _half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % confidence interval of a mean over `SEEDS`."""
+    return T_95 * stdev(values) / sqrt(len(values))
