@@ -18,8 +18,8 @@ from tiny import kernel, stream, tiny
 
 import gpusim
 import gpusim.choose.advise as advise_module
-import gpusim.choose.serving as serving
 from gpusim import InputError, Kernel, Program, Stream, Trace, cli, load_gpu
+from gpusim.choose import serving
 from gpusim.choose.advice_page import as_json, print_advice, slowdowns
 from gpusim.choose.advise import OBJECTIVES, Advice, Objective, advise
 from gpusim.choose.explain import costs_us
@@ -29,6 +29,7 @@ from gpusim.choose.settings import _mig as mig_setting
 from gpusim.choose.targets import Target, target_of
 from gpusim.commands.arguments import REQUESTS, arrivals
 from gpusim.policies.limits import mig_profiles
+from gpusim.results.error_band import HowWrong
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
 
@@ -559,6 +560,19 @@ def test_a_kind_of_settings_that_there_is_not_is_refused(
 def test_kinds_of_settings_are_a_list_of_names(how: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=f"^{said}"):
         advised(two(), **how)
+
+
+@pytest.mark.parametrize(("percent", "chosen"), [(5, "streams"), (15, "MPS")])
+def test_a_setting_that_nobody_measured_must_be_far_better(percent: int, chosen: str) -> None:
+    """It counts 10 % worse than predicted where another one was measured, and as predicted where none was."""
+    advice = advised(two())
+    (streams,) = by_mechanism(advice)["streams"]
+    mps = replace(by_mechanism(advice)["MPS"][0], makespan_us=streams.makespan_us * (1.0 - percent / 100.0))
+    for measured in (HowWrong({"experiment": "streams", "mape_percent": 3.0}, ""), HowWrong(None, "nobody")):
+        choices = [replace(streams, how_wrong=measured), replace(mps, how_wrong=HowWrong(None, "nobody"))]
+        found = advise_module._advice(advice.trace, advice.gpu, "makespan", (), choices, "")
+        assert found.best.setting.mechanism == (chosen if measured.band else "MPS")
+        assert [one.doubted for one in found.choices if one.setting.mechanism == "MPS"] == [bool(measured.band)]
 
 
 # ---- serving

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpusim.choose.advise import GROWS, TIE, Advice, Choice
+from gpusim.choose.advise import GROWS, TIE, UNMEASURED, Advice, Choice
 from gpusim.choose.explain import in_shares
 from gpusim.choose.serving import SEEDS, looping
 from gpusim.choose.settings import MECHANISMS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MARKERS = dict(zip(MECHANISMS, "Xo^sDPv", strict=True))
 FIRST_SHOWN = 12  # rows of the table
-UNMEASURED, WRONG = "?", "wrong"  # instead of a model error
+UNKNOWN_ERROR, WRONG = "?", "wrong"  # instead of a model error
 SHOWN_REASONS = 3  # why errors are not known, the most frequent
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
 WAITING = "latency"  # the bound that is no resource: kernels that wait can share the GPU
@@ -94,11 +94,13 @@ def print_advice(advice: Advice) -> None:
 
 def _legend(shown: Sequence[Choice]) -> list[str]:
     """The legend of the table: its columns and markers."""
-    reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNMEASURED)
+    reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNKNOWN_ERROR)
     named = [re.sub(r"^not validated(:| for) ", "", reason) for reason, _ in reasons.most_common(SHOWN_REASONS)]
     unmeasured = "; ".join(named + ["…"] * (len(reasons) > SHOWN_REASONS))
     lines = ["model error: mean error of the model on measured co-runs of the kind"]
-    lines += [f"  {UNMEASURED}: not validated, because of: {unmeasured}"] * bool(reasons)
+    lines += [f"  {UNKNOWN_ERROR}: not validated, because of: {unmeasured}"] * bool(reasons)
+    counted = f"such a setting counts {100 * UNMEASURED:.0f} % worse than predicted, beside those that were measured"
+    lines += [f"  {UNKNOWN_ERROR}: {counted}"] * any(one.doubted for one in shown)
     lines += [f"  {WRONG}: measured, and the model failed: never recommended"] * any(one.refuted for one in shown)
     best = f"tie: within {100 * TIE:.0f} % of the best, which the model cannot tell apart"
     return [*lines, f"{best}; pareto: no other slows one program less and none more"]
@@ -141,7 +143,7 @@ def _reasons(advice: Advice) -> list[str]:
         lines.append(f"{needing}: sharing gains only the time in which one of them leaves it idle")
     competitor = advice.competitor
     if competitor is not None:
-        mine, other = best.cost(advice.objective), competitor.cost(advice.objective)
+        mine, other = best.counted(advice.objective), competitor.counted(advice.objective)
         behind = (other - mine) / abs(mine) if mine else 0.0
         other_way = competitor.setting
         if behind <= TIE:
@@ -204,7 +206,7 @@ def _error(one: Choice) -> str:
     if one.refuted:
         return WRONG
     band = one.how_wrong.band
-    return UNMEASURED if band is None else f"±{band['mape_percent']:.1f} %"
+    return UNKNOWN_ERROR if band is None else f"±{band['mape_percent']:.1f} %"
 
 
 def slowdowns(advice: Advice) -> Figure:

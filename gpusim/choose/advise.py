@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 Objective = Literal["makespan", "stp", "antt", "throughput"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.04  # of two settings, relative: what gains over plain streams are off by in experiments/control_worth [D]
+UNMEASURED = 0.1  # by which settings count worse than predicted that nobody measured, beside others [D]
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
 GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
@@ -98,6 +99,12 @@ class Choice:
     percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     interval_us: Mapping[str, float] = field(default_factory=dict)
     growth: Mapping[str, float] = field(default_factory=dict)
+    doubted: bool = False  # whether nobody measured such co-runs, while others that are compared were
+
+    def counted(self, objective: Objective) -> float:
+        """What settings are ranked by: ``cost``, and `UNMEASURED` more where it is doubted."""
+        cost = self.cost(objective)
+        return cost + UNMEASURED * abs(cost) if self.doubted else cost
 
     def cost(self, objective: Objective) -> float:
         """Value to minimise; infinite where it is not known."""
@@ -151,7 +158,7 @@ class Advice:
     def ties(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
         known = self.meets(choice) and not choice.refuted
-        return known and _ties(choice.cost(self.objective), self.choices[0].cost(self.objective))
+        return known and _ties(choice.counted(self.objective), self.choices[0].counted(self.objective))
 
     @cached_property
     def pareto(self) -> tuple[Choice, ...]:
@@ -453,7 +460,11 @@ def _advice(
     def effort(one: Choice) -> int:
         return EFFORT.index(one.setting.mechanism)
 
-    ordered = sorted(choices, key=lambda one: (bool(one.refuted), misses(one) > 1.0, one.cost(objective), effort(one)))
+    if any(one.how_wrong.band for one in choices):
+        choices = [replace(one, doubted=not (one.how_wrong.band or one.refuted)) for one in choices]
+    ordered = sorted(
+        choices, key=lambda one: (bool(one.refuted), misses(one) > 1.0, one.counted(objective), effort(one))
+    )
     keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
     if not keeping:
         closest = min((one for one in ordered if not one.refuted), key=misses)
@@ -464,11 +475,11 @@ def _advice(
         )
         expected = f"{reached} or more, as {closest.setting} gives"
         raise InputError(None, "--slo", f"no setting keeps {' and '.join(map(str, targets))}", expected)
-    least = keeping[0].cost(objective)
-    tied = [one for one in keeping if _ties(one.cost(objective), least)]
+    least = keeping[0].counted(objective)
+    tied = [one for one in keeping if _ties(one.counted(objective), least)]
     least_slowed = min(one.mean_slowdown for one in tied)
     candidates = [one for one in tied if one.setting.mechanism != "in turn" or _ties(one.mean_slowdown, least_slowed)]
-    best = min(candidates, key=lambda one: (effort(one), one.cost(objective)))
+    best = min(candidates, key=lambda one: (effort(one), one.counted(objective)))
     if best.setting.mechanism == "streams":
         best = next((one for one in tied if [*one.setting.priorities] == [first]), best)
     return Advice(trace, gpu, objective, targets, tuple(ordered), best, first=first)
