@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 import gpusim
 from experiments.markdown import table
 from experiments.study import Run, Study
-from gpusim.choose.advise import WARM_UP
+from gpusim.choose.serving import WARM_UP
 from gpusim.results.metrics import latencies_us, percentile
 from gpusim.results.style import COLOURS, MARKERS, PAGE, Style, legend_below, new_figure, save_figure, styled
 from gpusim.session import Session
