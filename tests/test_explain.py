@@ -16,10 +16,9 @@ import gpusim
 from experiments.advise import run as study
 from gpusim import InputError, Program, Session, Stream, Trace, cli
 from gpusim.choose.explain import LOST_CODE, NO_ROOM, as_json, explain, in_shares, operator_of
-from gpusim.choose.recorded import Recorded, overlapped
+from gpusim.choose.recorded import overlapped, recorded
 from gpusim.engine.code import CachedCode
-from gpusim.io.importing import activities_of
-from gpusim.io.timeline import KernelRun
+from gpusim.io.importing import timeline_of
 from gpusim.model.memory import CODE_LATENCY
 from gpusim.trace.edit import merge
 from gpusim.trace.operations import Kernel
@@ -169,13 +168,7 @@ def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> No
         ]
         path = write(tmp_path / "p.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
         trace = gpusim.import_profile(path).trace
-        kernels = [
-            Recorded(
-                (one.work.name, one.work.grid, one.work.block), "", one.stream.number, one.start_us, one.duration_us
-            )
-            for one in activities_of(path)
-            if isinstance(one.work, KernelRun)
-        ]
+        kernels = recorded(timeline_of(path))
         found = overlapped(kernels, trace, Session("h200"))
         return [one.cause for one in found if one.isolated_us is not None]
 
