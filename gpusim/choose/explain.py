@@ -30,14 +30,15 @@ from gpusim.results.runs import BOUND_TITLES, KernelRun
 from gpusim.session import AnyGPU, AnyTrace, CachedCode, Session, opened
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing
-from gpusim.trace.operations import Kernel
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream
 
 JSON_VERSION = 1
 GROUP_COLUMNS = ("name", "launches", "isolated_us", "took_us", "slowdown", "by_us")  # of JSON
 AS_RECORDED = "leftover"  # plain CUDA streams
 NO_ROOM = "no room"  # waited, or other kernels held the SMs
 LOST_CODE = "lost code"  # waited for instructions and constants that other kernels had replaced in the caches
-TAIL = "tail"  # started while the last blocks of another kernel held SMs
+TAIL = "tail"  # found no room at first, and started while the last blocks of another kernel held SMs
 LAUNCH = "launch"  # started a little later than usual, although there was room
 OTHER = "not explained"  # the model expects hardly any slowdown
 TITLES = BOUND_TITLES | {UNKNOWN: "SMs and memory (no counters)"}  # of causes, as people read them
@@ -186,6 +187,18 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
         by_us = {name: us for name, us in parts.items() if us > 0.0}
         found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _names(runs, others)))
     return tuple(found)
+
+
+def side_by_side(session: Session, device: str, both: Sequence[KernelLaunch]) -> tuple[Slowed, Slowed]:
+    """Two kernels in two streams, the first launched first, each as it ran beside the other.
+
+    ``device`` is the GPU of the recording.
+    """
+    streams = tuple(Stream(name=str(at), operations=(Kernel(id=str(at), kernel=one),)) for at, one in enumerate(both))
+    trace = Trace(version=1, name="pair", device=device, streams=streams)
+    result = session.replay(trace, AS_RECORDED, keep=())
+    first, second = sorted(_slowed(result, trace, session), key=lambda one: one.run.stream)
+    return first, second
 
 
 def overlaps(spans_us: Sequence[tuple[float, float]]) -> list[dict[int, float]]:

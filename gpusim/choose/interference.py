@@ -21,12 +21,12 @@ from typing import NamedTuple
 from gpusim.choose.code_returns import Code, Return, code_of, few, mean_lost, returns_of
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
-from gpusim.common.tables import counted, grouped, summed
+from gpusim.common.tables import counted, grouped
 from gpusim.engine.code import LOST_APART
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
-from gpusim.model.contention import UNKNOWN, mix_times, time_parts
+from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
-from gpusim.model.memory import MemoryWait, memory_slowdown, memory_that_binds, wait_slowdown
+from gpusim.model.memory import MemoryWait, memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
 from gpusim.session import AnyGPU, AnyTrace, Session
 from gpusim.trace.file import trace_of
@@ -370,24 +370,6 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] 
         time = (1.0 - mixed) * alone.per_wave + mixed / (rate * model.unit_us)
         paces.append(_Pace(model, time, alone.waves, alone.work * alone.per_wave / time))
     return _both(*paces)
-
-
-def contentions(gpu: GPU, p: KernelModel, q: KernelModel) -> dict[str, float] | None:
-    """Time that the first kernel loses beside the second over its isolated time, by what binds it as in a replay.
-
-    What L2 and DRAM add to the time on the SM counts for the one of the two that adds more. None: they do not fit on
-    the SMs together.
-    """
-    found = _of_kernels(gpu, p, q, None)
-    if found is None:
-        return None
-    whole, on_sms = found[0].slowdown(p.wait), max(1.0, found[0].own)
-    residents = [(one.demand, min(one.blocks_per_sm, ceil(one.blocks / gpu.sm_count))) for one in (p, q)]
-    bound_by = time_parts(p.demand, mix_times(residents)[0]).bound_by
-    loads = p.full_load.dram + q.full_load.dram, p.full_load.l2 + q.full_load.l2
-    memory = "dram" if memory_that_binds(1.0, 0.0, *loads, p.own_load) == 1 else "l2"
-    parts = (bound_by, min(whole, on_sms) - 1.0), (memory if p.demand.counted else UNKNOWN, whole - on_sms)
-    return summed((name, part) for name, part in parts if part > 0.0)
 
 
 def _both(p: _Pace, q: _Pace) -> tuple[_Beside, _Beside]:

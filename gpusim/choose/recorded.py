@@ -4,21 +4,23 @@ The time of a kernel isolated is the median of the recorded launches of its name
 other kernel. Where there is none it is not known, and neither is the slowdown. Nor is it of a kernel that exchanges
 data with other GPUs: its recorded durations include waiting for these.
 
-What a kernel took beyond its isolated time is divided in proportion to what the model expects of the kernels that ran
-beside it, each for as long as it did [D]. A kernel may also have started later than usual after it could. That counts
-where the profile tells when it could start: when its launch, the work before it in its stream, and the events that its
-stream waits for were done. As long as kernels ran then that leave it no room, it waited for room.
+What a kernel took beyond its isolated time is divided in proportion to what the model expects that the kernels beside
+it cost. Each two are replayed in two streams, in the order in which they started. What that costs a kernel for each
+microsecond in which both run is taken to hold as long as both ran when recorded [D].
+
+A kernel may also have started later than usual after it could. That counts where the profile tells when it could start:
+when its launch, the work before it in its stream, and the events that its stream waits for were done. It waited for
+room as long as kernels ran then that leave it none.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import fsum, inf
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpusim.choose.explain import (
     GROUP_COLUMNS,
@@ -30,14 +32,10 @@ from gpusim.choose.explain import (
     Group,
     added,
     in_groups,
-    operator_of,
     overlaps,
+    side_by_side,
 )
-from gpusim.choose.interference import contentions
 from gpusim.common.tables import grouped, picked, short_name, summed
-from gpusim.io.order import dependencies
-from gpusim.io.timeline import Activity, KernelRun, StreamKey, Timeline
-from gpusim.model.kernel import KernelModel
 from gpusim.session import Session
 from gpusim.trace.edit import with_operations
 from gpusim.trace.format import Trace
@@ -45,7 +43,6 @@ from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Kernel, Operation
 
 CLOCK_US = 1.0  # overlaps of less are those of the clock
-TAIL_SHARE = 0.5  # of the SMs that another kernel holds on the mean while its last blocks end [D]
 LEAST_EXPECTED = 0.02  # of what a kernel took longer: costs that add up to less do not explain it [D]
 MOST_LAUNCH_US = 5.0  # later than usual; 1.3 with four streams ([V] experiments/neighbours, gaps.csv)
 Kind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and block
@@ -101,41 +98,6 @@ class Overlapped:
         return "" if unslowed or not self.by_us else max(self.by_us, key=lambda name: self.by_us[name])
 
 
-def recorded(timeline: Timeline) -> list[Recorded]:
-    """The kernels of a timeline whose activities are in the order of their starts."""
-    return [
-        Recorded(
-            (one.work.name, one.work.grid, one.work.block),
-            operator_of(one.label) if one.label else "",
-            one.stream.number,
-            one.start_us,
-            one.duration_us,
-            *ready,
-        )
-        for one, ready in zip(timeline.activities, _ready(timeline), strict=True)
-        if isinstance(one.work, KernelRun)
-    ]
-
-
-def _ready(timeline: Timeline) -> Iterator[tuple[float | None, bool]]:
-    """When each activity could start, and whether more than its launch held it back; None: nothing tells."""
-    activities, waits = timeline.activities, dependencies(timeline, "recorded", False).of
-    launches = Counter(_launch(one) for one in activities)  # those of a CUDA graph have one together
-    stream_end_us: dict[StreamKey, float] = {}
-    for at, one in enumerate(activities):
-        own_us, launched_us = stream_end_us.get(one.stream, -inf), timeline.launched_us.get(_launch(one))
-        if launched_us is None or not timeline.tells_waits or launches[_launch(one)] > 1:
-            yield None, False
-        else:
-            held_us = max([own_us, *(activities[other].end_us for other in waits.get(at, ()))])
-            yield max(held_us, launched_us), held_us > launched_us
-        stream_end_us[one.stream] = one.end_us
-
-
-def _launch(one: Activity) -> tuple[str, int]:
-    return one.stream.process, one.order
-
-
 def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> list[Overlapped]:
     """The kernels that ran or waited beside kernels of other streams, in the order in which they started.
 
@@ -148,12 +110,17 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     isolated_us = {kind: median(one.took_us for one in of) for kind, of in grouped(alone, lambda one: one.kind).items()}
     unheld = [one for one, (_, before) in zip(ordered, beside, strict=True) if one.ready_us is not None and not before]
     usual_us = {how: median(one.waited_us for one in of) for how, of in grouped(unheld, lambda one: one.queued).items()}
-    models = _models(trace, session, isolated_us)
+    launches = _launches(trace, isolated_us)
 
     @cache
-    def lost(own: Kind, other: Kind) -> dict[str, float] | None:
-        p, q = models.get(own), models.get(other)
-        return {} if p is None or q is None else contentions(session.gpu, p, q)
+    def pair(first: Kind, second: Kind) -> tuple[_Costs, _Costs]:
+        return _costs(session, trace.device, [launches[first], launches[second]])
+
+    def costs(own: Recorded, other: Recorded) -> _Costs:
+        if not (own.kind in launches and other.kind in launches):
+            return _Costs(False, {})
+        own_first = own.start_us <= other.start_us
+        return pair(own.kind, other.kind)[0] if own_first else pair(other.kind, own.kind)[1]
 
     found = []
     for one, (running, before) in zip(ordered, beside, strict=True):
@@ -161,8 +128,10 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
         if not running and late_us <= CLOCK_US:
             continue
         alone_us, waits = isolated_us.get(one.kind), one.kind in waiting
-        expected = {} if waits else _expected(one, running, lost)
-        no_room_us = min(late_us, fsum(us for other, us in before if lost(one.kind, other.kind) is None))
+        expected = summed(
+            (name, us * rate) for other, us in running if not waits for name, rate in costs(one, other).rates.items()
+        )
+        no_room_us = min(late_us, fsum(us for other, us in before if costs(one, other).waits))
         launch_us = min(late_us - no_room_us, MOST_LAUNCH_US)
         late = {NO_ROOM: no_room_us, LAUNCH: launch_us, OTHER: late_us - no_room_us - launch_us}
         all_us = added((late, _shared(expected, one.took_us, alone_us)))
@@ -174,21 +143,24 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     return found
 
 
-def _expected(
-    one: Recorded, running: Beside, lost: Callable[[Kind, Kind], Mapping[str, float] | None]
-) -> dict[str, float]:
-    """What the model expects that others cost a kernel while they ran, us, by contention.
+class _Costs(NamedTuple):
+    """What one kernel costs another that it is replayed beside."""
 
-    Of two that do not fit together, the second starts while the last blocks of the first end.
-    """
-    found: list[tuple[str, float]] = []
-    for other, us in running:
-        parts = lost(one.kind, other.kind)
-        if parts is not None:
-            found += [(name, us * part / (1.0 + fsum(parts.values()))) for name, part in parts.items()]
-        elif other.start_us < one.start_us:
-            found.append((TAIL, TAIL_SHARE * us))
-    return summed(found)
+    waits: bool  # whether the other waits for room
+    rates: dict[str, float]  # time that it loses then, by contention, over the time in which both run
+
+
+def _costs(session: Session, device: str, both: Sequence[KernelLaunch]) -> tuple[_Costs, _Costs]:
+    """What two kernels cost each other, the first launched first."""
+    pair = side_by_side(session, device, both)
+    together_us = min(one.run.end_us for one in pair) - max(one.run.start_us for one in pair)
+    found = []
+    for one in pair:
+        waits = one.by_us.get(NO_ROOM, 0.0) > 1.01 * session.gpu.model.stream_turn_us  # which is for launches
+        parts = ((TAIL if waits else name, us) for name, us in one.by_us.items() if name != NO_ROOM)
+        rates = summed((name, us / together_us) for name, us in parts if together_us > 0.0)
+        found.append(_Costs(waits, rates))
+    return found[0], found[1]
 
 
 def _shared(expected: Mapping[str, float], took_us: float, isolated_us: float | None) -> dict[str, float]:
@@ -215,16 +187,11 @@ def isolated(trace: Trace, found: Iterable[Overlapped]) -> Trace:
     return with_operations(trace, alone)
 
 
-def _models(trace: Trace, session: Session, isolated_us: Mapping[Kind, float]) -> dict[Kind, KernelModel]:
-    """The model of each kind, from the launch that took about as long as the kind does isolated."""
-    kernels, launches = session.kernels(trace), list[tuple[KernelLaunch, str]]()
-    for operation in trace.operations():
-        launches += [(launch, operation.id) for launch in operation.launches()]
-    nearest = {
-        kind: min(of, key=lambda one: abs(one[0].duration_us - isolated_us.get(kind, 0.0)))
-        for kind, of in grouped(launches, lambda one: _kind(one[0])).items()
-    }
-    return {kind: kernels.model(*one) for kind, one in nearest.items()}
+def _launches(trace: Trace, isolated_us: Mapping[Kind, float]) -> dict[Kind, KernelLaunch]:
+    """A launch of each kind, as long as the kind takes isolated, where that is known."""
+    found = {_kind(launch): launch for launch in trace.launches()}
+    timed = {kind: {"duration_us": isolated_us[kind]} if kind in isolated_us else {} for kind in found}
+    return {kind: launch.model_copy(update=timed[kind]) for kind, launch in found.items()}
 
 
 def _kind(launch: KernelLaunch) -> Kind:

@@ -25,7 +25,7 @@ from gpusim.common.tables import (
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
-    from gpusim.choose.recorded import Overlapped
+    from gpusim.choose.recorded import Overlapped, Recorded
 
 MOST_ROWS = 15
 NAME_WIDTH = 60
@@ -74,8 +74,7 @@ def _is_profile(path: str) -> bool:
 
 def _explain_profile(args: argparse.Namespace) -> None:
     from gpusim.choose.explain import AS_RECORDED, arrangements_json, other_arrangements
-    from gpusim.choose.recorded import as_json, isolated, overlapped, recorded
-    from gpusim.io.importing import timeline_of
+    from gpusim.choose.recorded import as_json, isolated, overlapped
 
     path = Path(args.traces[0])
     if args.what_if:
@@ -83,7 +82,7 @@ def _explain_profile(args: argparse.Namespace) -> None:
     name = args.gpu or args.recorded_on  # of a profile both are the GPU that it was recorded on
     gpu = None if name is None else gpu_from(name)
     trace = gpusim.import_profile(path, gpu=gpu, counters=args.counters).trace
-    kernels = recorded(timeline_of(path))
+    kernels = recorded(path)
     session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
     found = overlapped(kernels, trace, session)
     if not found:
@@ -104,6 +103,29 @@ def _explain_profile(args: argparse.Namespace) -> None:
         print()
         for line in (f"replayed as plain streams it takes {number(makespan_us)} µs", *_gains(makespan_us, others)):
             print_line(line)
+
+
+def recorded(path: Path) -> list[Recorded]:
+    """The kernels of a profile as they ran."""
+    from gpusim.choose.explain import operator_of
+    from gpusim.choose.recorded import Recorded
+    from gpusim.io.importing import timeline_of
+    from gpusim.io.order import ready
+    from gpusim.io.timeline import KernelRun
+
+    timeline = timeline_of(path)
+    return [
+        Recorded(
+            (one.work.name, one.work.grid, one.work.block),
+            operator_of(one.label) if one.label else "",
+            one.stream.number,
+            one.start_us,
+            one.duration_us,
+            *could_start,
+        )
+        for one, could_start in zip(timeline.activities, ready(timeline), strict=True)
+        if isinstance(one.work, KernelRun)
+    ]
 
 
 def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlapped]) -> None:
