@@ -139,7 +139,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
         change = f"{number(abs(extra))} µs {'longer' if extra >= 0.0 else 'shorter'}"
         print_line(f"{len(known)} of them also ran by themselves; overlapping made these {change} together")
         expected = fsum(one.expected_us for one in known)
-        print_line(f"while they ran, the model expects {number(expected)} µs of that")
+        print_line(f"for the time in which they ran beside others, the model expects {number(expected)} µs")
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
     _print_cost(added(one.by_us for one in known))
