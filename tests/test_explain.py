@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from math import fsum
 from pathlib import Path
 
 import pytest
 from test_code import kernel as coded
+from test_import_kineto import call, write
 from test_import_kineto import kernel as kineto_kernel
-from test_import_kineto import write
 from tiny import kernel, stream, tiny
 
 import gpusim
 from experiments.advise import run as study
 from gpusim import InputError, Program, Session, Stream, Trace, cli
-from gpusim.choose.explain import LOST_CODE, NO_ROOM, as_json, explain, in_shares, operator_of
-from gpusim.choose.recorded import Recorded, overlapped
+from gpusim.choose.explain import LAUNCH, LOST_CODE, NO_ROOM, OTHER, TAIL, as_json, explain, in_shares, operator_of
+from gpusim.choose.recorded import MOST_LAUNCH_US, overlapped
+from gpusim.commands.explain import recorded
 from gpusim.engine.code import CachedCode
-from gpusim.io.importing import activities_of
-from gpusim.io.timeline import KernelRun
 from gpusim.model.memory import CODE_LATENCY
 from gpusim.trace.edit import merge
 from gpusim.trace.operations import Kernel
@@ -169,18 +169,73 @@ def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> No
         ]
         path = write(tmp_path / "p.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
         trace = gpusim.import_profile(path).trace
-        kernels = [
-            Recorded(
-                (one.work.name, one.work.grid, one.work.block), "", one.stream.number, one.start_us, one.duration_us
-            )
-            for one in activities_of(path)
-            if isinstance(one.work, KernelRun)
-        ]
+        kernels = recorded(path)
         found = overlapped(kernels, trace, Session("h200"))
         return [one.cause for one in found if one.isolated_us is not None]
 
     (unslowed,), (slowed,) = causes(100), causes(150)
     assert unslowed == "" != slowed
+
+
+FULL = {"grid": [132, 1, 1], "shared memory": 200_000}  # an SM for each block
+SYNC = {
+    "ph": "X", "cat": "cuda_sync", "name": "Context Sync", "pid": 1, "tid": 1, "ts": 5000, "dur": 1,
+    "args": {"cuda_sync_kind": "Context Sync", "stream": -1, "correlation": 99, "device": 0},
+}  # fmt: skip
+
+
+def late(path: Path, start_us: int, took_us: int, **shape: object) -> list[dict[str, object]]:
+    """Two kernels of 100 us, by themselves 2 us after their launch; then the second starts some us after it."""
+    times = [("a", 7, 2, 100), ("b", 9, 1002, 100), ("a", 7, 2002, 100), ("b", 9, 2010 + start_us, took_us)]
+    events = [SYNC]
+    for order, (name, stream_number, start, took) in enumerate(times, 1):
+        launched = 2010 if order == 4 else start - 2
+        events += [call("cudaLaunchKernel", order, ts=launched)]
+        events += [kineto_kernel(name, start, took, stream=stream_number, order=order, **shape)]
+    write(path, events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
+    found = overlapped(recorded(path), gpusim.import_profile(path).trace, Session("h200"))
+    for one in found:
+        assert one.isolated_us is not None
+        assert fsum(one.by_us.values()) == pytest.approx(max(0.0, one.kernel.took_us - one.isolated_us) + one.late_us)
+    return [dict(one.by_us) for one in found if one.kernel.kind[0] == "b"]
+
+
+@pytest.mark.parametrize(
+    ("start_us", "took_us", "shape", "costs"),
+    [
+        (94, 100, FULL, {NO_ROOM: 92.0}),  # the other ends 2 us before
+        (5, 100, {"grid": [4, 1, 1]}, {LAUNCH: 3.0}),
+        (52, 100, {"grid": [4, 1, 1]}, {LAUNCH: MOST_LAUNCH_US, OTHER: 50.0 - MOST_LAUNCH_US}),
+        (2, 130, {"grid": [4, 1, 1]}, {OTHER: 30.0}),  # few blocks with SMs of their own
+        (82, 130, FULL, {NO_ROOM: 80.0, TAIL: 30.0}),
+    ],
+)
+def test_what_a_recorded_kernel_took_longer_is_divided(
+    tmp_path: Path, start_us: int, took_us: int, shape: dict[str, object], costs: dict[str, float]
+) -> None:
+    (found,) = late(tmp_path / "p.json", start_us, took_us, **shape)
+    assert found == pytest.approx(costs)
+
+
+def test_counters_tell_the_contentions_of_a_profile_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program with its longest kernel once more, in a stream of its own, beside itself."""
+    models = Path(study.__file__).resolve().parents[1] / "unseen_programs" / "h200" / "models"
+    content = json.loads(gzip.decompress((models / "selective_scan_bf16.kineto.json.gz").read_bytes()))
+    kernels = [one for one in content["traceEvents"] if one.get("cat") == "kernel"]
+    longest = max(kernels, key=lambda one: one["dur"])
+    more = {**longest, "tid": 999, "dur": 2 * longest["dur"], "args": {**longest["args"], "stream": 999}}
+    content["traceEvents"].append(more)
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(content))
+    counters = str(models / "selective_scan_bf16.ncu.csv.gz")
+    assert cli.main(["explain", str(path), "--counters", counters, "--no-cache", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cost_us"] and "unknown" not in found["cost_us"]
+    assert sum(one["launches"] for one in found["by_name"]) == len(found["overlapped"])
+    assert all({"name", "by_us"} <= set(one) for one in (*found["by_name"], *found["by_operator"]))
+    trace = str(TRACES / "inception_3a.json.gz")
+    assert cli.main(["explain", trace, "--counters", counters]) == 2
+    assert "--counters: is for one profile only" in capsys.readouterr().err
 
 
 def test_a_long_kernel_runs_beside_all_that_start_while_it_runs(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gpusim.choose.moves import split_policy
 from gpusim.choose.settings import Setting
@@ -30,16 +30,39 @@ from gpusim.results.runs import BOUND_TITLES, KernelRun
 from gpusim.session import AnyGPU, AnyTrace, CachedCode, Session, opened
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing
-from gpusim.trace.operations import Kernel
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Kernel, Stream
 
 JSON_VERSION = 1
 GROUP_COLUMNS = ("name", "launches", "isolated_us", "took_us", "slowdown", "by_us")  # of JSON
 AS_RECORDED = "leftover"  # plain CUDA streams
 NO_ROOM = "no room"  # waited, or other kernels held the SMs
 LOST_CODE = "lost code"  # waited for instructions and constants that other kernels had replaced in the caches
+TAIL = "tail"  # found no room at first, and started while the last blocks of another kernel held SMs
+LAUNCH = "launch"  # started a little later than usual, although there was room
+OTHER = "not explained"  # the model expects hardly any slowdown
 TITLES = BOUND_TITLES | {UNKNOWN: "SMs and memory (no counters)"}  # of causes, as people read them
 LEAST_SLOWED = 1.02  # what counts as slowed [D]
 LEAST_PERCENT = 0.5  # of a cost, from which on a cause is named: less is printed as 0 %
+
+
+class Costed(Protocol):
+    """A kernel that ran beside others, as replayed or as recorded; times in us."""
+
+    @property
+    def isolated_us(self) -> float | None:
+        """Its time by itself; None: not known."""
+
+    @property
+    def took_us(self) -> float:
+        """Its time beside others."""
+
+    @property
+    def by_us(self) -> Mapping[str, float]:
+        """What made the difference."""
+
+
+K = TypeVar("K", bound=Costed)
 
 
 @dataclass(frozen=True)
@@ -72,14 +95,14 @@ class Group:
 
     name: str  # what they share
     launches: int  # how many
-    isolated_us: float  # of all together, as are the next
+    isolated_us: float | None  # of all together, as are the next; None: not known
     took_us: float
     by_us: Mapping[str, float]  # as of `Slowed`, the most first
 
     @property
-    def slowdown(self) -> float:
+    def slowdown(self) -> float | None:
         """Time they took over their time isolated."""
-        return times_as_long(self.took_us, self.isolated_us)
+        return None if self.isolated_us is None else times_as_long(self.took_us, self.isolated_us)
 
 
 @dataclass(frozen=True)
@@ -97,7 +120,7 @@ class Explanation:
     @property
     def cost_us(self) -> dict[str, float]:
         """Total cost of each contention over all kernels, us, largest first."""
-        return _added(one.by_us for one in self.kernels)
+        return added(one.by_us for one in self.kernels)
 
 
 def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step = no_step) -> Explanation:
@@ -118,8 +141,8 @@ def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step 
         session.gpu,
         result.makespan_us,
         kernels,
-        _grouped(kernels, lambda one: short_name(one.run.kernel)),
-        _grouped(kernels, lambda one: operator_of(one.run.operation)),
+        in_groups(kernels, lambda one: short_name(one.run.kernel)),
+        in_groups(kernels, lambda one: operator_of(one.run.operation)),
         other_arrangements(found, session, step),
     )
 
@@ -147,7 +170,7 @@ def costs_us(trace: Trace, session: Session, way: Setting) -> dict[str, dict[str
     trace = way.of(trace)
     result = session.replay(trace, way.policy, keep=())
     by_program = grouped(_slowed(result, trace, session, way), lambda one: result.program_of[one.run.stream])
-    return {name: _added(one.by_us for one in of) for name, of in by_program.items()}
+    return {name: added(one.by_us for one in of) for name, of in by_program.items()}
 
 
 def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None = None) -> tuple[Slowed, ...]:
@@ -164,6 +187,18 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
         by_us = {name: us for name, us in parts.items() if us > 0.0}
         found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _names(runs, others)))
     return tuple(found)
+
+
+def side_by_side(session: Session, device: str, both: Sequence[KernelLaunch]) -> tuple[Slowed, Slowed]:
+    """Two kernels in two streams, the first launched first, each as it ran beside the other.
+
+    ``device`` is the GPU of the recording.
+    """
+    streams = tuple(Stream(name=str(at), operations=(Kernel(id=str(at), kernel=one),)) for at, one in enumerate(both))
+    trace = Trace(version=1, name="pair", device=device, streams=streams)
+    result = session.replay(trace, AS_RECORDED, keep=())
+    first, second = sorted(_slowed(result, trace, session), key=lambda one: one.run.stream)
+    return first, second
 
 
 def overlaps(spans_us: Sequence[tuple[float, float]]) -> list[dict[int, float]]:
@@ -242,21 +277,16 @@ def _names(runs: Sequence[KernelRun], beside: Mapping[int, float]) -> tuple[str,
     return tuple(sorted(together, key=lambda name: -together[name]))
 
 
-def _grouped(kernels: Iterable[Slowed], name_of: Callable[[Slowed], str]) -> tuple[Group, ...]:
-    made = [
-        Group(
-            name,
-            len(of),
-            fsum(one.isolated_us for one in of),
-            fsum(one.took_us for one in of),
-            _added(one.by_us for one in of),
-        )
-        for name, of in grouped(kernels, name_of).items()
-    ]
-    return tuple(sorted(made, key=lambda group: group.isolated_us - group.took_us))
+def in_groups(kernels: Iterable[K], name_of: Callable[[K], str]) -> tuple[Group, ...]:
+    """Kernels of each name together, what overlapping cost most first; those of unknown isolated times apart, last."""
+    made = []
+    for (name, known), of in grouped(kernels, lambda one: (name_of(one), one.isolated_us is not None)).items():
+        isolated_us = fsum(one.isolated_us or 0.0 for one in of) if known else None
+        made.append(Group(name, len(of), isolated_us, fsum(one.took_us for one in of), added(one.by_us for one in of)))
+    return tuple(sorted(made, key=lambda one: inf if one.isolated_us is None else one.isolated_us - one.took_us))
 
 
-def _added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def added(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Sums by name, the largest first."""
     parts = grouped((part for one in several for part in one.items()), itemgetter(0))
     sums = {name: fsum(us for _, us in of) for name, of in parts.items()}

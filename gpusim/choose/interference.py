@@ -34,8 +34,6 @@ from gpusim.trace.format import Trace
 from gpusim.trace.operations import Kernel
 
 MOST_KEPT = 4096  # programs and pairs that are remembered
-NOTICED = 1.02  # a slowdown that counts [D]
-FELT_LOAD = 0.7  # of DRAM or L2 by both kernels: what makes it, and not the SMs, their bottleneck [D]
 ROUNDS = 2  # of the slowdowns, on which the traffic since a kernel came last depends [D]
 WAYS = "streams, in turn, an SM split such as 64+68, or MPS (60+40 %)"
 _SAME = {"leftover": "streams", "serial": "in turn", "equal priority": "streams", "one after the other": "in turn"}
@@ -372,18 +370,6 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] 
         time = (1.0 - mixed) * alone.per_wave + mixed / (rate * model.unit_us)
         paces.append(_Pace(model, time, alone.waves, alone.work * alone.per_wave / time))
     return _both(*paces)
-
-
-def contended(gpu: GPU, p: KernelModel, q: KernelModel) -> str:
-    """Resource that two overlapping kernels contend for: ``no room``, ``dram``, ``l2`` or ``SM``; empty: none."""
-    found = _of_kernels(gpu, p, q, None)
-    if found is None:
-        return "no room"
-    if max(one.slowdown(model.wait) for one, model in zip(found, (p, q), strict=True)) < NOTICED:
-        return ""
-    dram = p.full_load.dram + q.full_load.dram
-    l2 = p.full_load.l2 + q.full_load.l2
-    return "dram" if dram >= max(l2, FELT_LOAD) else "l2" if l2 >= FELT_LOAD else "SM"
 
 
 def _both(p: _Pace, q: _Pace) -> tuple[_Beside, _Beside]:

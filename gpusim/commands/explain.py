@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from math import fsum
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import gpusim
@@ -16,27 +15,22 @@ from gpusim.common.progress import named_steps
 from gpusim.common.tables import (
     Column,
     counted,
-    grouped,
     number,
-    numbers,
     print_json,
     print_left_out,
     print_line,
     print_rows,
-    print_table,
-    short_name,
     told_apart,
 )
-from gpusim.results.runs import BOUND_TITLES
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
-    from gpusim.choose.recorded import Overlapped
+    from gpusim.choose.recorded import Overlapped, Recorded
 
 MOST_ROWS = 15
 NAME_WIDTH = 60
 SHOWN_CAUSES = 2
-UNKNOWN, SLOWED = "?", 3  # instead of a slowdown, and the column of it
+UNKNOWN = "?"  # instead of an isolated time and a slowdown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a trace of several streams, or several traces or profiles, which run side by side; or one profile of "
         "PyTorch or nsys, whose kernels are explained as they overlapped when recorded",
     )
+    parser.add_argument(
+        "--counters", metavar="FILE", help="ncu's profile of the same program as the one profile, for counters"
+    )
     gpu_arguments(parser)
     json_flag(parser)
 
@@ -56,6 +53,8 @@ def run(args: argparse.Namespace) -> None:
 
     if len(args.traces) == 1 and _is_profile(args.traces[0]):
         return _explain_profile(args)
+    if args.counters is not None:
+        raise InputError(None, "--counters", "is for one profile only", "one profile, or traces that have counters")
     with named_steps() as step, trace_and_session(args, args.traces, profiles=True) as (trace, session):
         found = explain(trace, session, step=step)
     if args.json:
@@ -74,28 +73,16 @@ def _is_profile(path: str) -> bool:
 
 
 def _explain_profile(args: argparse.Namespace) -> None:
-    from gpusim.choose.explain import AS_RECORDED, arrangements_json, operator_of, other_arrangements
-    from gpusim.choose.recorded import Recorded, as_json, isolated, overlapped
-    from gpusim.io.importing import activities_of
-    from gpusim.io.timeline import KernelRun
+    from gpusim.choose.explain import AS_RECORDED, arrangements_json, other_arrangements
+    from gpusim.choose.recorded import as_json, isolated, overlapped
 
     path = Path(args.traces[0])
     if args.what_if:
         raise InputError(None, "--what-if", "is of no use for kernels as they were recorded", "a trace")
     name = args.gpu or args.recorded_on  # of a profile both are the GPU that it was recorded on
     gpu = None if name is None else gpu_from(name)
-    trace = gpusim.import_profile(path, gpu=gpu).trace
-    kernels = [
-        Recorded(
-            (one.work.name, one.work.grid, one.work.block),
-            operator_of(one.label) if one.label else "",
-            one.stream.number,
-            one.start_us,
-            one.duration_us,
-        )
-        for one in activities_of(path)
-        if isinstance(one.work, KernelRun)
-    ]
+    trace = gpusim.import_profile(path, gpu=gpu, counters=args.counters).trace
+    kernels = recorded(path)
     session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
     found = overlapped(kernels, trace, session)
     if not found:
@@ -110,7 +97,7 @@ def _explain_profile(args: argparse.Namespace) -> None:
     if args.json:
         replayed = {"makespan_us": makespan_us, "arrangements": arrangements_json(makespan_us, others)}
         head = {"version": 1, "profile": path.name, "gpu": trace.device}
-        print_json({**head, **replayed, "overlapped": as_json(found)})
+        print_json({**head, **replayed, **as_json(found)})
     else:
         _print_recorded(path.name, trace.device, len(kernels), found)
         print()
@@ -118,50 +105,59 @@ def _explain_profile(args: argparse.Namespace) -> None:
             print_line(line)
 
 
+def recorded(path: Path) -> list[Recorded]:
+    """The kernels of a profile as they ran."""
+    from gpusim.choose.explain import operator_of
+    from gpusim.choose.recorded import Recorded
+    from gpusim.io.importing import timeline_of
+    from gpusim.io.order import ready
+    from gpusim.io.timeline import KernelRun
+
+    timeline = timeline_of(path)
+    return [
+        Recorded(
+            (one.work.name, one.work.grid, one.work.block),
+            operator_of(one.label) if one.label else "",
+            one.stream.number,
+            one.start_us,
+            one.duration_us,
+            *could_start,
+        )
+        for one, could_start in zip(timeline.activities, ready(timeline), strict=True)
+        if isinstance(one.work, KernelRun)
+    ]
+
+
 def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlapped]) -> None:
-    from gpusim.choose.explain import LEAST_SLOWED
+    from gpusim.choose.explain import added
+    from gpusim.choose.recorded import by_groups
 
     known = [one for one in found if one.isolated_us is not None]
-    extra = fsum(one.kernel.took_us - (one.isolated_us or 0.0) for one in known)
+    extra = fsum(one.took_us - (one.isolated_us or 0.0) for one in known)
     print_line(f"{name} on {gpu}: {len(found)} of {kernels} kernels ran beside kernels of other streams when recorded")
     if known:
         change = f"{number(abs(extra))} µs {'longer' if extra >= 0.0 else 'shorter'}"
         print_line(f"{len(known)} of them also ran by themselves; overlapping made these {change} together")
+        expected = fsum(one.expected_us for one in known)
+        print_line(f"for the time in which they ran beside others, the model expects {number(expected)} µs")
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
+    _print_cost(added(one.by_us for one in known))
     print()
-    groups = grouped(found, lambda one: ": ".join(filter(None, (one.kernel.operator, short_name(one.kernel.kind[0])))))
-    ordered = sorted(groups.items(), key=lambda item: -fsum(one.kernel.took_us for one in item[1]))[:MOST_ROWS]
-    rows = []
-    for (_, of), text in zip(ordered, told_apart([title for title, _ in ordered], NAME_WIDTH), strict=True):
-        slowed = [one.slowdown for one in of if one.slowdown is not None]
-        causes = [one.cause for one in of if one.cause]
-        if slowed and fmean(slowed) < LEAST_SLOWED:
-            causes = []  # some were slowed, and not all of them together
-        most = max(causes, key=lambda cause: (causes.count(cause), cause), default="")
-        rows.append(
-            (
-                text,
-                str(len(of)),
-                number(fsum(one.kernel.took_us for one in of)),
-                f"{fmean(slowed):.2f}x" if slowed else UNKNOWN,
-                BOUND_TITLES.get(most, most),
-                of[0].beside[0] if of[0].beside else "",
-            )
-        )
-    columns = [Column("kernel", narrow="cut"), *numbers("launches", "took µs", "slowed")]
-    columns += [Column("contend for"), Column("beside", narrow="cut")]
-    print_table(columns, rows, "Kernels that overlapped, as recorded")
-    print_left_out(len(groups) - len(rows))
-    if any(row[SLOWED] == UNKNOWN for row in rows):
+    by_name, by_operator = by_groups(found)
+    _print_groups("kernel", by_name)
+    if by_operator:
+        print()
+        _print_groups("operator", by_operator)
+    if len(known) < len(found):
         print_line(
             f"{UNKNOWN}: the isolated time is unknown: the kernel never ran by itself, or it exchanges data with other "
-            "GPUs, and its times include waiting for these"
+            "GPUs, and its times include waiting for these; the model alone says what it contended for"
         )
 
 
 def _print(found: Explanation) -> None:
-    from gpusim.choose.explain import LEAST_SLOWED, in_shares
+    from gpusim.choose.explain import LEAST_SLOWED
 
     slowed = [one for one in found.kernels if one.slowdown >= LEAST_SLOWED]
     print_line(
@@ -169,9 +165,7 @@ def _print(found: Explanation) -> None:
         f"{counted(len(found.trace.streams), 'stream')} take {number(found.makespan_us)} µs; "
         f"overlapping slowed {len(slowed)} of them"
     )
-    total = fsum(found.cost_us.values())
-    if total > 0.0:
-        print_line(f"what it cost them, {number(total)} µs together: {in_shares(found.cost_us, len(found.cost_us))}")
+    _print_cost(found.cost_us)
     for line in _gains(found.makespan_us, found.arrangements):
         print_line(line)
     print()
@@ -180,6 +174,14 @@ def _print(found: Explanation) -> None:
     if operators and 1 < len(found.by_operator) < len(found.kernels):
         print()
         _print_groups("operator", found.by_operator)
+
+
+def _print_cost(cost_us: Mapping[str, float]) -> None:
+    from gpusim.choose.explain import in_shares
+
+    total = fsum(cost_us.values())
+    if total > 0.0:
+        print_line(f"what it cost them, {number(total)} µs together: {in_shares(cost_us, len(cost_us))}")
 
 
 def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:
@@ -204,11 +206,15 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
     columns = [
         (Column(title, narrow="cut"), lambda one: one[0]),
         (Column("launches", right=True), lambda one: str(one[1].launches)),
-        (Column("isolated µs", right=True), lambda one: number(one[1].isolated_us)),
+        (Column("isolated µs", right=True), lambda one: _known(one[1].isolated_us)),
         (Column("took µs", right=True), lambda one: number(one[1].took_us)),
-        (Column("slowed", right=True), lambda one: f"{one[1].slowdown:.2f}x"),
+        (Column("slowed", right=True), lambda one: UNKNOWN if one[1].slowdown is None else f"{one[1].slowdown:.2f}x"),
         (Column("by", narrow="break"), lambda one: in_shares(one[1].by_us, SHOWN_CAUSES)),
     ]
     named = list(zip(told_apart([group.name for group in shown], NAME_WIDTH), shown, strict=True))
     print_rows(named, columns, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))
+
+
+def _known(us: float | None) -> str:
+    return UNKNOWN if us is None else number(us)

@@ -147,12 +147,12 @@ def _of_gpu(
     return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None)
 
 
-def activities_of(path: Path) -> list[Activity]:
-    """Activities of the first GPU of a profile that ran kernels, in the order of their starts, with recorded times."""
+def timeline_of(path: Path) -> Timeline:
+    """What the first GPU of a profile that ran kernels did, in the order of the starts, with recorded times."""
     whole, _ = _read(path, detect(path))
     if whole.one_at_a_time:
         raise InputError(path, "", "is a profile of Nsight Compute, under which nothing overlaps", "a timeline")
-    return _on_one_device(whole, path, None)[0].activities
+    return _on_one_device(whole, path, None)[0]
 
 
 def detect(path: Path) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -49,6 +49,25 @@ def dependencies(timeline: Timeline, order: Order, inferred: bool) -> Waits:
         needed, _ = _needed(timeline.activities, kept | by_host)
     kept_back = (n for n, waits in needed.items() if any((n, before) in by_host for before in waits))
     return Waits(needed, frozenset(kept_back), contradicted)
+
+
+def ready(timeline: Timeline) -> Iterator[tuple[float | None, bool]]:
+    """When each activity of one GPU could start (us), and whether more than its launch held it back; None: not told."""
+    activities, waits = timeline.activities, dependencies(timeline, "recorded", False).of
+    launches = Counter(_launch(one) for one in activities)  # those of a CUDA graph have one together
+    stream_end_us: dict[StreamKey, float] = {}
+    for at, one in enumerate(activities):
+        own_us, launched_us = stream_end_us.get(one.stream, -math.inf), timeline.launched_us.get(_launch(one))
+        if launched_us is None or not timeline.tells_waits or launches[_launch(one)] > 1:
+            yield None, False
+        else:
+            held_us = max([own_us, *(activities[other].end_us for other in waits.get(at, ()))])
+            yield max(held_us, launched_us), held_us > launched_us
+        stream_end_us[one.stream] = one.end_us
+
+
+def _launch(one: Activity) -> tuple[str, int]:
+    return one.stream.process, one.order
 
 
 def _ended_before(activities: Sequence[Activity]) -> set[tuple[int, int]]:
