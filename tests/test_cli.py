@@ -889,8 +889,10 @@ def test_short_names(name: str, short: str) -> None:
 
 
 def test_errors_name_the_option_for_a_gpu() -> None:
-    with pytest.raises(InputError, match=r"^--gpu: unknown GPU"):
-        arguments.gpu_from("nope")
+    with pytest.raises(InputError, match=r"^--gpu: unknown GPU") as caught:
+        arguments.gpu_from("b100")
+    made = ", or a file, which `gpusim gpus new --from-profile FILE` makes; the nearest is b200"
+    assert str(caught.value).endswith(made)
 
 
 def test_outputs_are_no_inputs(tmp_path: Path, capsys: Capture) -> None:

@@ -12,7 +12,7 @@ from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io.conversion import _beside_others
 from gpusim.io.order import dependencies
-from gpusim.io.products import gpu_stem, recording_gpu, stands_in
+from gpusim.io.products import gpu_stem, instead_of, like_name, recording_gpu, stands_in
 from gpusim.io.timeline import CLOCK_US, Activity, KernelRun, Product, StreamKey, Timeline
 from gpusim.io.values import copy_direction, count, finite, three, whole
 
@@ -152,3 +152,29 @@ def test_values_as_profilers_write_them() -> None:
         *[None] * 3, -3, 12345678901234567891,
     ]  # fmt: skip
     assert [count(value) for value in (None, "", " ", "16", 0, "1_6", "abc", -1, 1.5)] == [0, 0, 0, 16, 0, *[None] * 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("b100", "b200"),  # and not v100, which is spelled more alike
+        ("rtx3070", "rtx3080"),
+        ("h2000", "h200"),
+        ("H200", "h200"),
+        ("a100", "a100-40 or a100-80"),
+        ("a800", "a100-40 or a100-80"),
+        ("l20", "l40 or l40s"),
+        ("a6000", "rtxa6000"),
+        ("4090", "rtx4090"),
+        ("titan", "titanv"),
+        ("Tesla K40c", "k40c"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("100", ""),  # of too many
+        ("m40", ""),  # none of its series ships
+        ("h" + "9" * 400, ""),
+        ("rtx²", ""),
+    ],
+)
+def test_the_gpus_whose_names_are_like_an_unknown_one(name: str, like: str) -> None:
+    assert like_name(name) == like
+    assert instead_of(name).endswith(f"; the nearest is {like}" if like else "` makes")

@@ -59,7 +59,11 @@ def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
     try:
         return gpusim.load_gpu(name_or_path)
     except InputError as error:
-        raise error.at(place=error.place or option * (not error.path)) from None
+        if error.path is not None:
+            raise
+        from gpusim.io.products import instead_of
+
+        raise InputError(None, option, error.problem, instead_of(name_or_path)) from None
 
 
 def read_trace(path: str) -> gpusim.Trace:

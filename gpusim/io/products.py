@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpusim.common.errors import InputError, one_line, quote
+from gpusim.common.errors import InputError, closest, one_line, quote
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.io.timeline import Product
 
 _LARGE_MEMORY_BYTES = 60 * 10**9  # tells the A100 with 80 GB from that with 40
+_MOST_ALIKE = 3  # names of GPUs that are suggested together
+_MAKES_A_FILE = "a file, which `gpusim gpus new --from-profile FILE` makes"
 
 _NAMES = (  # the first that is found in the name; None: it has no file
     (r"\bMIG\b|LAPTOP|MAX-Q|MOBILE", None),
@@ -94,6 +96,37 @@ def same_gpu(name: str) -> str | None:
     return plain.get(re.sub("[^a-z0-9]", "", name.lower())) or gpu_stem(Product(name))
 
 
+def instead_of(name: str) -> str:
+    """What could stand instead of a GPU's name that is not known: those that ship, a file, and what is like it."""
+    like = like_name(name)
+    return f"one of {', '.join(gpu_names())}, or {_MAKES_A_FILE}" + (f"; the nearest is {like}" if like else "")
+
+
+def like_name(name: str) -> str:
+    """The GPUs that ship whose names are most like one that is not known; empty where none is.
+
+    They hold the name, or are what another way of writing it means. Else they are the nearest of its series, which is
+    what stands before the number: ``b200`` of ``b100``, although ``v100`` is spelled more alike.
+    """
+    names, wanted = gpu_names(), name.lower()
+    held = [one for one in names if len(wanted) > 1 and wanted in one]
+    meant = wanted if wanted in names else " or ".join(held) if len(held) <= _MOST_ALIKE else ""
+    series, number = _in_series(wanted)
+    if meant or not number:
+        return meant or same_gpu(name) or closest(name, names)
+    same = {one: _in_series(one)[1] for one in names if _in_series(one)[0] == series}
+    away = {one: abs(int(of) - int(number)) for one, of in same.items() if len(of) == len(number)}
+    near = [one for one, by in away.items() if by == min(away.values())]
+    return same_gpu(name) or " or ".join(near) or closest(name, same)
+
+
+def _in_series(name: str) -> tuple[str, str]:
+    """The series of a GPU's name and its number in it: ``rtx`` and ``3080``."""
+    found = re.match(r"([a-z]*)([0-9]{0,9})", name)
+    assert found is not None  # it matches every text
+    return found[1], found[2]
+
+
 def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
     """The GPU that the profile at ``path`` was recorded on: the one chosen, else the one that the profile names.
 
@@ -121,9 +154,6 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
         elif product.name is not None:
             near = nearest(product.compute_capability, product.sm_count)
             problem += ", which does not ship"
-            expected = (
-                f"a GPU that ships (the nearest is {near.name}, with {near.sm_count} SMs), or a file, which "
-                "`gpusim gpus new --from-profile FILE` makes"
-            )
+            expected = f"a GPU that ships (the nearest is {near.name}, with {near.sm_count} SMs), or {_MAKES_A_FILE}"
         raise InputError(path, "--gpu", problem, expected)
     return load_gpu(stem)
