@@ -116,6 +116,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: gpusim.import_profile(TABLE_1, part="x"), "part: is 'x'; expected a gpusim.io.part.Part"),  # type: ignore[arg-type]
     (lambda: gpusim.pairs(3), "trace: is 3; expected a Trace, or the path of a file"),  # type: ignore[arg-type]
     (lambda: gpusim.import_profile(3), "profile: is 3; expected the path of a file"),  # type: ignore[arg-type]
+    (lambda: gpusim.import_profile(b"x"), "profile: is b'x'; expected the path of a file"),
     (lambda: gpusim.import_profile(TABLE_1, "x"), "format: is 'x'; expected one of ncu, kineto, nsys, nvprof"),
     (lambda: gpusim.save_timeline("x.json", TABLE_1, 3), "results: holds 3; expected results of gpusim.replay"),  # type: ignore[arg-type]
 ]  # fmt: skip

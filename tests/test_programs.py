@@ -342,6 +342,10 @@ def test_percentages_are_of_programs_by_hand() -> None:
     ("policy", "expected"),
     [
         ("quota:by=program,blocks=c:1", "policy quota: blocks names program 'c'; expected one of a, b"),
+        (
+            "inter-sm:by=program,sms=a:8+b:8",
+            "policy inter-sm: sms has 'a:8'; expected a number of SMs, one for each stream or program, joined by +",
+        ),
         ("inter-sm:by=program,sms=1+1+2", "policy inter-sm: sms=1+1+2 has 3 shares for 2 programs; expected one each"),
         (
             "mps:percent=10+20+30",

@@ -81,7 +81,8 @@ def import_profile(
     Raises:
         InputError: the fault of the file, in one line.
     """
-    several = not isinstance(path, str | os.PathLike) and isinstance(path, Sequence) and len(path) > 0
+    single = isinstance(path, str | os.PathLike | bytes | bytearray)  # the last two are sequences, and no paths
+    several = not single and isinstance(path, Sequence) and len(path) > 0
     paths = [path_of(one, "profile") for one in (path if several else (path,))]  # type: ignore[union-attr]
     gpu = None if gpu is None else gpu_of(gpu)
     for name, value, known in (("format", format, (None, *FORMATS)), ("order", order, get_args(Order))):

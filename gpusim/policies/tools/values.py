@@ -65,7 +65,8 @@ def plus_separated(policy: str, key: str, text: str, read: Callable[[str], T], w
         try:
             found.append(read(part.strip()))
         except (ValueError, ZeroDivisionError):
-            raise wrong(policy, f"{key} has {quote(part)}", f"{what}, one for each stream, joined by +") from None
+            expected = f"{what}, one for each stream or program, joined by +"
+            raise wrong(policy, f"{key} has {quote(part)}", expected) from None
     return found
 
 
