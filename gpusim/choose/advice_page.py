@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import GROWS, TIE, UNMEASURED, Advice, Choice
@@ -29,7 +30,7 @@ WAITING = "latency"  # the bound that is no resource: kernels that wait can shar
 
 def as_json(advice: Advice) -> dict[str, Any]:
     """The advice as `gpusim advise --json` prints it."""
-    competitor = advice.competitor
+    competitor, behind = advice.competitor, _behind(advice)
     return {
         "version": 1,
         "trace": advice.trace.name,
@@ -38,6 +39,9 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "targets": [str(target) for target in advice.targets],
         "best": _json(advice, advice.best),
         "competitor": None if competitor is None else _json(advice, competitor),
+        "competitor_worse_percent": 100 * behind
+        if isfinite(behind)
+        else None,  # an error of so much changes the answer
         "cost_us": advice.cost_us,
         "choices": [_json(advice, one) for one in advice.choices],
         **({"assumption": advice.assumption} if advice.assumption else {}),
@@ -143,9 +147,7 @@ def _reasons(advice: Advice) -> list[str]:
         lines.append(f"{needing}: sharing gains only the time in which one of them leaves it idle")
     competitor = advice.competitor
     if competitor is not None:
-        mine, other = best.counted(advice.objective), competitor.counted(advice.objective)
-        behind = (other - mine) / abs(mine) if mine else 0.0
-        other_way = competitor.setting
+        behind, other_way = _behind(advice), competitor.setting
         if behind <= TIE:
             why = "the recommended setting is simpler to set up"
             if other_way.mechanism == "streams" and advice.first:
@@ -157,6 +159,14 @@ def _reasons(advice: Advice) -> list[str]:
             worse = f"closest: {other_way}, {100 * behind:.1f} % worse"
             lines.append(f"{worse}; an error of the model of that much would change the answer")
     return lines
+
+
+def _behind(advice: Advice) -> float:
+    """How much worse the competitor is by the objective, relative; infinite where there is none."""
+    if advice.competitor is None:
+        return inf
+    mine, other = (one.counted(advice.objective) for one in (advice.best, advice.competitor))
+    return (other - mine) / abs(mine) if mine else 0.0
 
 
 def _served(advice: Advice) -> list[str]:
