@@ -128,6 +128,13 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 130
 
 
+def test_the_readme_shows_two_programs_that_ship_beside_each_other() -> None:
+    command = next(line for line in README.splitlines() if line.startswith("gpusim replay traces/transformer_prefill"))
+    args = build_parser("replay").parse_args(shlex.split(command, comments=True)[1:])
+    assert len(args.traces) == 2 and all((ROOT / trace).is_file() for trace in args.traces)
+    assert "](experiments/prefill_decode/decode_sms.png)" in README
+
+
 def test_example_policy_is_the_file() -> None:
     policy = (ROOT / "experiments" / "my_policy.py").read_text(encoding="utf-8")
     assert f"```python\n{policy}```" in text_of("docs/how-to/write-a-policy.md")
