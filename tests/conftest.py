@@ -8,10 +8,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import browser as chromium
 import pytest
+from cores import core_name, cores
 from hypothesis import HealthCheck, settings
 
 from gpusim.calibrate import kernels
@@ -115,3 +117,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Brows
         pytest.skip("needs Chromium (Debian: apt-get install chromium)")
     with chromium.Browser(program, tmp_path_factory.mktemp("profile")) as found:
         yield found
+
+
+@pytest.fixture(params=cores(), ids=core_name)
+def core(request: pytest.FixtureRequest) -> ModuleType:
+    """The core of the engine: plain, and compiled where one was built."""
+    module: ModuleType = request.param
+    return module

@@ -162,3 +162,10 @@ def ends(array: Any, until: float = 1e300) -> list[tuple[int, float]]:
     while (slot := array.advance(until)) >= 0:
         found.append((slot, array.now))
     return found
+
+
+def slow_anew(array: Any, *factors: float) -> None:
+    """From now on slot k is slowed by ``factors[k]``; a launch that may place no block makes the array ask."""
+    array.set_slowdowns(lambda domain, dram, l2, *cycles: dict(enumerate(factors)))
+    submit(array, len(factors), 1, caps=0)
+    array.dispatch()
