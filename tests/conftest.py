@@ -14,6 +14,7 @@ from typing import Any
 import browser as chromium
 import pytest
 from cores import core_name, cores
+from executors import Here
 from hypothesis import HealthCheck, settings
 
 from gpusim.calibrate import kernels
@@ -124,3 +125,9 @@ def core(request: pytest.FixtureRequest) -> ModuleType:
     """The core of the engine: plain, and compiled where one was built."""
     module: ModuleType = request.param
     return module
+
+
+@pytest.fixture
+def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gpusim sweep` computes in this process; tests/test_sweep_robustness.py starts processes."""
+    monkeypatch.setattr("gpusim.sweeps.workers.local", lambda jobs: (Here, 1))

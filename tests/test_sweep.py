@@ -1,68 +1,29 @@
-"""Sweeps: what an experiment asks for, who its points are, and the table they end up in."""
+"""Sweeps: what an experiment asks for, and the table that its points end up in."""
 
 from __future__ import annotations
 
-import csv
-import json
-import math
-import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from executors import Here
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from sweeping import PAIR, ROOT, TABLE_1, Capture, lines, small, swept, written
 
 import gpusim
 from gpusim import cli, load_gpu, load_trace
 from gpusim import replay as replayed
-from gpusim.common import fingerprint
-from gpusim.common.errors import InputError
 from gpusim.common.spreadsheet import original
-from gpusim.hardware.what_if import QUANTITIES, what_if
-from gpusim.results.error_band import VALIDATED
-from gpusim.results.metrics import undominated
-from gpusim.sweeps import compute, picture, run, summary, workers
+from gpusim.hardware.what_if import what_if
+from gpusim.sweeps import compute, run
 from gpusim.sweeps.experiment import load_experiment
-from gpusim.sweeps.run import Swept, label_names, points, sweep
+from gpusim.sweeps.run import label_names, points, sweep
 from gpusim.sweeps.table import read_rows
 from gpusim.sweeps.workers import local
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Host, Stream
 
-ROOT = Path(__file__).resolve().parent.parent
-TRACES = ROOT / "traces"
-PAIR = TRACES / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
-TABLE_1 = TRACES / "spaa20_table1.json"
-
-Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command computes in this process; tests/test_sweep_robustness.py starts processes."""
-    monkeypatch.setattr(workers, "local", lambda jobs: (Here, 1))
-
-
-def written(folder: Path, text: str, name: str = "experiment.toml") -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
-
-
-def small(folder: Path, more: str = "", policies: str = '"leftover", "even"') -> Path:
-    return written(folder, f'traces = ["{PAIR}", "{TABLE_1}"]\npolicies = [{policies}]\n{more}')
-
-
-def swept(path: Path, out: Path | None = None) -> Swept:
-    return sweep(load_experiment(path), out or path.with_suffix(".csv"), Here, 1)
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
+pytestmark = pytest.mark.usefixtures("sweeps_here")
 
 
 # ---- what an experiment asks for
@@ -227,129 +188,6 @@ def test_a_trace_without_pairs_is_one_line(tmp_path: Path, capsys: Capture) -> N
     path = written(tmp_path, 'traces = ["one.json"]\nworkload = "stream-pairs"\npolicies = ["serial"]\n')
     assert cli.main(["sweep", str(path)]) == 2
     assert "workload: no trace has stream-pairs; expected traces that have some" in capsys.readouterr().err
-
-
-# ---- who a point is
-
-
-def identities(path: Path) -> list[str]:
-    return [point.identity for point in points(load_experiment(path))]
-
-
-def test_identity_is_that_of_the_content_and_not_of_the_file(tmp_path: Path) -> None:
-    trace = load_trace(TABLE_1)
-    trace.save(tmp_path / "a.json")
-    trace.save(tmp_path / "b.json.gz")
-    (tmp_path / "c.json").write_text(json.dumps(json.loads((tmp_path / "a.json").read_text())))
-    found = [
-        identities(written(tmp_path, f'traces = ["{name}"]\npolicies = ["serial"]\n'))
-        for name in ("a.json", "b.json.gz", "c.json")
-    ]
-    assert found[0] == found[1] == found[2]
-
-
-def test_identity_changes_with_whatever_changes_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = load_trace(TABLE_1)
-    trace.save(tmp_path / "t.json")
-    faster = json.loads((tmp_path / "t.json").read_text())
-    faster["streams"][0]["operations"][0]["selected"]["kernels"][0]["duration_us"] += 1.0
-    (tmp_path / "faster.json").write_text(json.dumps(faster))
-    (tmp_path / "mine.toml").write_text((ROOT / "gpus" / "k40c.toml").read_text())
-
-    def identity(trace: str = "t", policy: str = "leftover", more: str = "") -> str:
-        text = f'traces = ["{trace}.json"]\npolicies = ["{policy}"]\n{more}'
-        (found,) = identities(written(tmp_path, text))
-        return found
-
-    base = identity()
-    others = [
-        identity("faster"),
-        identity(policy="leftover:first=5x5"),
-        identity(policy="even"),
-        identity(more="seeds = [1]"),
-        identity(more='gpus = ["h200"]'),
-        identity(more='gpus = ["mine.toml"]'),
-        identity(more="[parameters]\nsm_count = 16"),
-        identity(more='workload = "stream-pairs"'),
-        identity(more="restart = true"),
-    ]
-    assert identity() == base
-    assert len({base, *others}) == len(others) + 1
-    assert identity(more="[parameters]\nsm_count = 15") == base
-    monkeypatch.setattr(run, "model_version", lambda: "another")
-    assert identity() not in {base, *others}
-
-
-def test_identity_covers_the_gpu_that_a_trace_was_recorded_on(tmp_path: Path) -> None:
-    """What a recording fits to depends on the GPU it was made on, wherever it is replayed."""
-    load_trace(TABLE_1).model_copy(update={"device": "mine"}).save(tmp_path / "t.json")
-    path = written(
-        tmp_path, 'traces = ["t.json"]\ngpus = ["mine.toml"]\npolicies = ["serial"]\n[parameters]\nsm_count = 30\n'
-    )
-    k40c = (ROOT / "gpus" / "k40c.toml").read_text()
-    found = []
-    for sms, tflops in ((15, "5.04"), (10, "3.36")):
-        text = k40c.replace("sm_count = { value = 15", f"sm_count = {{ value = {sms}").replace("5.04", tflops)
-        (tmp_path / "mine.toml").write_text(text)
-        (point,) = points(load_experiment(path))
-        assert point.task is not None and point.task.device.sm_count == sms
-        found.append(point)
-    assert found[0].task.gpu == found[1].task.gpu, "replayed on the same"
-    assert compute.compute(found[0].task).figures != compute.compute(found[1].task).figures
-    assert found[0].identity != found[1].identity
-
-
-@pytest.mark.parametrize(
-    ("field", "other"),
-    [
-        ("model", "another"),
-        ("trace", compute.Packed(b"", "another")),
-        ("kind", "operation-pairs"),
-        ("names", ("a", "b")),
-        ("device", load_gpu("a100-40")),
-        ("gpu", load_gpu("a100-40")),
-        ("source", "another"),
-        ("restart", True),
-        ("seed", 1),
-    ],
-)
-def test_identity_is_another_for_each_part_of_a_task(tmp_path: Path, field: str, other: object) -> None:
-    (point, *_) = points(load_experiment(small(tmp_path)))
-    assert point.task is not None
-    changed = replace(point.task, **{field: other})
-    assert run.identity(changed, "leftover") != run.identity(point.task, "leftover") == point.identity
-    assert run.identity(point.task, "leftover:first=a") != point.identity
-
-
-def test_identity_names_every_part_of_a_task_but_where_its_code_is() -> None:
-    """A part that is added to a task has to be added to the test above, too."""
-    parts = {field.name for field in fields(compute.Task)}
-    assert parts == {
-        "model", "trace", "kind", "restart", "names", "device", "gpu", "policy", "source", "seed",
-    }  # fmt: skip
-
-
-def test_the_models_sources_are_those_that_a_point_is_computed_with() -> None:
-    sources = fingerprint.sources("gpusim.sweeps.compute", "gpusim.policies")
-    assert compute.model_version() == fingerprint.data([sources, fingerprint.files([VALIDATED])])
-
-
-def test_identity_of_a_users_policy_is_that_of_its_file(tmp_path: Path) -> None:
-    policy = "from gpusim.policies.hardware import Leftover\n\n\nclass Mine(Leftover):\n    summary = 'mine'\n"
-    path = written(tmp_path, f'traces = ["{TABLE_1}"]\npolicies = ["mine.py:Mine"]\n')
-    found = []
-    for text in (policy, policy + "    channels: int = 4\n", policy):
-        (tmp_path / "mine.py").write_text(text)
-        found += identities(path)
-    assert found[0] == found[2] != found[1]
-    assert swept(path).outcomes[0].error == ""
-
-
-def test_a_worker_with_other_sources_says_so(tmp_path: Path) -> None:
-    (point, *_) = points(load_experiment(small(tmp_path)))
-    assert point.task is not None
-    other = compute.compute(replace(point.task, model="another"))
-    assert other.error == "the worker has other sources of gpusim; expected the same on all machines"
 
 
 # ---- the table
@@ -627,168 +465,6 @@ def test_gpus_of_one_name_are_refused(tmp_path: Path, capsys: Capture) -> None:
     assert "gpus: has two GPUs called 'k40c'; expected a name of its own for each" in capsys.readouterr().err
 
 
-# ---- what it shows
-
-
-def test_undominated_pairs_by_hand() -> None:
-    assert undominated([(-1.0, -1.0), (-2.0, -0.5), (-1.5, -0.5), (-2.0, -0.5), (-0.5, -1.0)]) == [
-        True,
-        True,
-        False,
-        True,
-        False,
-    ]
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
-    done = swept(small(tmp_path, f"restart = {str(restart).lower()}\nseeds = [0, 1]\n"))
-    with (tmp_path / "experiment.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for one in summary.policy_summaries(done):
-        of = [row for row in rows if (row["gpu"], row["policy"]) == (one.gpu, one.policy)]
-        speedups = [float(row["speedup_vs_serial"]) for row in of]
-        assert one.points == len(of) == 2
-        assert one.speedup == pytest.approx((speedups[0] * speedups[1]) ** 0.5)
-        assert one.largest_slowdown == pytest.approx(sum(float(row["largest_slowdown"]) for row in of) / 2)
-        assert one.stp == (pytest.approx(sum(float(row["stp"]) for row in of) / 2) if restart else None)
-        assert one.fairness == (pytest.approx(sum(float(row["fairness"]) for row in of) / 2) if restart else None)
-    assert sum(one.best for one in summary.policy_summaries(done)) == 4
-    for gpu in done.experiment.gpus:
-        ranked = [one.stp if restart else one.speedup for one in summary.policy_summaries(done) if one.gpu == gpu]
-        assert len(ranked) == 2 and ranked == sorted(ranked, reverse=True)
-
-
-def row_of(policy: str, trace: str, speedup: float, error: float | None = None) -> summary.SweptRow:
-    labels = {"policy": policy, "trace": trace, "gpu": "h200", "seed": 0}
-    known = {} if error is None else {compute.ERROR: error}
-    return summary.SweptRow(labels, {"speedup_vs_serial": speedup, **known}, "")
-
-
-def test_intervals_are_paired_by_workload() -> None:
-    """A policy that is 5 % behind the best on every workload is so for certain, however much workloads differ."""
-    best = [row_of("a", trace, speedup) for trace, speedup in (("x", 1.1), ("y", 1.5), ("z", 2.0))]
-    other = [row_of("b", str(row.labels["trace"]), row.figures["speedup_vs_serial"] / 1.05) for row in best]
-    lead, half = summary.behind(other, best[::-1], False)
-    assert lead == pytest.approx(math.log(1.05)) and half == pytest.approx(0.0, abs=1e-9)
-    interval = summary.speedup_interval(best)
-    assert interval is not None and interval[0] < 1.1 and interval[1] > 2.0
-    assert summary.speedup_interval(best[:2]) is None
-    for freedom, quantile in ((4, 2.776), (10, 2.228), (100, 1.984)):  # of tables
-        assert summary.student_t(freedom) == pytest.approx(quantile, abs=0.01)
-
-
-def test_the_error_of_several_points_is_known_where_that_of_each_is() -> None:
-    assert summary.model_error([row_of("a", "x", 1.0, 2.0), row_of("a", "y", 1.0, 4.0)]) == 3.0
-    assert summary.model_error([row_of("a", "x", 1.0, 2.0), row_of("a", "y", 1.0)]) is None
-
-
-def test_a_sweep_shows_parameters_errors_and_speedups_against_quantities(tmp_path: Path, capsys: Capture) -> None:
-    path = written(
-        tmp_path,
-        f'traces = ["{TABLE_1}"]\npolicies = ["leftover", "warped-slicer:objective=stp"]\n'
-        "[parameters]\nsm_count = ['x2', 'x1']\n",
-    )
-    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == [
-        *("gpu", "sm_count", "policy", "objective", "points", "speedup", "slowdown", "behind", "best"),
-        *("fastest", "model", "error", "Pareto-optimal"),
-    ]
-    assert {line[1] for line in lines[2:6]} == {"15", "30"} and all("validated" in line for line in lines[2:6])
-    assert lines[6][:2] == ["not", "validated:"]
-    assert [line[3] for line in lines[2:6] if line[2] == "warped-slicer"] == ["stp"] * 2
-    (title,) = (at for at, line in enumerate(lines) if line[:4] == ["Speedup", "over", "serial", "against"])
-    assert [line[:2] for line in lines[title + 3 :]] == [["k40c", "15"], ["k40c", "30"]]
-
-
-def test_streams_that_restart_are_ranked_by_stp() -> None:
-    """Serial is slower run once, and does most work at once of streams that restart."""
-    of = [
-        summary.SweptRow({"policy": policy}, {"speedup_vs_serial": speedup, "stp": stp}, "")
-        for policy, speedup, stp in (("serial", 1.0, 1.3), ("leftover", 1.5, 1.2))
-    ]
-    for restart, best in ((False, "leftover"), (True, "serial")):
-        assert [row.labels["policy"] for row in summary.best_of(of, restart)] == [best]
-
-
-def test_each_workload_shows_what_it_is_ranked_by(tmp_path: Path, capsys: Capture) -> None:
-    path = small(tmp_path, "restart = true\nseeds = [0, 1]\n")
-    assert cli.main(["sweep", str(path), "--jobs", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert "most STP" in printed and "fastest" not in printed
-    assert re.search(r"Each workload\n.*policy with most STP +STP", printed)
-
-
-def test_json_for_programs(tmp_path: Path, capsys: Capture) -> None:
-    path = small(tmp_path)
-    assert cli.main(["sweep", str(path), "--jobs", "1", "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert (content["points"], content["computed"], content["failed"]) == (4, 4, 0)
-    assert content["table"] == str(path.with_suffix(".csv"))
-    assert {row["policy"] for row in content["policies"]} == {"leftover", "even"}
-
-
-@pytest.mark.release
-@pytest.mark.parametrize(
-    "more", ["", "restart = true\n", "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"]
-)
-def test_the_same_sweep_draws_the_same_picture(tmp_path: Path, more: str) -> None:
-    path = small(tmp_path, more)
-    for name in ("a.png", "b.png"):
-        assert cli.main(["sweep", str(path), "--jobs", "1", "--plot", str(tmp_path / name)]) == 0
-    assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
-def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> list[Axes]:
-    """The axes of the picture of a small sweep."""
-    axes: list[Axes] = []
-    monkeypatch.setattr(picture, "save_figure", lambda figure, path: axes.extend(figure.axes))
-    picture.draw(swept(small(tmp_path, more)), tmp_path / "p.png")
-    return axes
-
-
-def test_a_picture_names_quantities_and_policies_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    axes = drawn(
-        tmp_path, monkeypatch, "[parameters]\nsm_count = ['x1', 'x2']\ndram_bandwidth_gb_per_s = ['x1', 'x2']\n"
-    )
-    assert [axis.get_title(loc="left") for axis in axes] == ["SMs", "DRAM bandwidth"]
-    assert set(picture.QUANTITIES) == set(QUANTITIES)
-
-
-def test_who_gains_and_who_pays_has_a_row_for_each_policy() -> None:
-    figures = [("a", 1.25, 1.5), ("a", 1.35, 1.5), ("b", 1.0, 2.0)]
-    several = [
-        summary.SweptRow({"policy": policy, "trace": str(n)}, {"speedup_vs_serial": gain, "largest_slowdown": fate}, "")
-        for n, (policy, gain, fate) in enumerate(figures)
-    ]
-    axes = Figure().subplots()
-    picture._draw_merits(axes, several, "speedup_vs_serial", {"a": True, "b": False})
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    means = {
-        line.get_label(): list(line.get_xdata()) for line in axes.lines if str(line.get_label()).startswith("mean")
-    }
-    assert means == {"mean, Pareto-optimal": [pytest.approx(1.3)], "mean, dominated": [1.0]}
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("no/p.png", "p.png: cannot be written (No such file or directory); expected a file in a folder that may be"),
-        ("p.gif", "p.gif: picture: cannot be drawn to; expected a file that ends in .png, .svg, .pdf"),
-    ],
-)
-def test_a_picture_that_cannot_be_written_is_one_line(name: str, said: str, tmp_path: Path, capsys: Capture) -> None:
-    assert cli.main(["sweep", str(small(tmp_path)), "--jobs", "1", "--plot", str(tmp_path / name)]) == 2
-    assert said in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)
 def test_shipped_experiments_have_points(path: Path) -> None:
     assert all(point.task is not None for point in points(load_experiment(path)))
-
-
-def test_errors_name_the_experiment(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        load_experiment(tmp_path / "none.toml")
