@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from advised import advised, by_mechanism, two
 from test_code import kernel as coded
 from test_import_kineto import kernel as kineto_kernel
 from test_import_kineto import write
@@ -19,42 +20,16 @@ from tiny import kernel, stream, tiny
 import gpusim
 import gpusim.choose.advise as advise_module
 from gpusim import InputError, Kernel, Program, Stream, Trace, cli, load_gpu
-from gpusim.choose import serving
 from gpusim.choose.advice_page import as_json, print_advice, slowdowns
-from gpusim.choose.advise import OBJECTIVES, Advice, Objective, advise
+from gpusim.choose.advise import Advice, advise
 from gpusim.choose.explain import costs_us
-from gpusim.choose.serving import _half_width as half_width
 from gpusim.choose.settings import Setting, divisions, granted, settings, settings_by
 from gpusim.choose.settings import _mig as mig_setting
 from gpusim.choose.targets import Target, target_of
-from gpusim.commands.arguments import REQUESTS, arrivals
 from gpusim.policies.limits import mig_profiles
 from gpusim.results.error_band import HowWrong
 from gpusim.session import Session
-from gpusim.trace.operations import Copy, PoissonArrivals, TimesArrivals
-
-
-def two(
-    first_blocks: int = 2, second_blocks: int = 2, first_us: float = 10.0, second_us: float = 10.0, **of: Any
-) -> Trace:
-    """Two programs of one kernel each, whose blocks have an SM to themselves."""
-    programs = [
-        Program(name="a", streams=[stream("a", kernel("ka", first_blocks, first_us))], **of),
-        Program(name="b", streams=[stream("b", kernel("kb", second_blocks, second_us))]),
-    ]
-    return Trace(name="two", device="tiny", programs=programs)
-
-
-def advised(trace: Trace, **how: Any) -> Advice:
-    return advise([trace], Session(tiny()), jobs=1, **how)
-
-
-def by_mechanism(advice: Advice) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
-    for choice in advice.choices:
-        found.setdefault(choice.setting.mechanism, []).append(choice)
-    return found
-
+from gpusim.trace.operations import Copy, TimesArrivals
 
 # ---- settings
 
@@ -573,149 +548,3 @@ def test_a_setting_that_nobody_measured_must_be_far_better(percent: int, chosen:
         found = advise_module._advice(advice.trace, advice.gpu, "makespan", (), choices, "")
         assert found.best.setting.mechanism == (chosen if measured.band else "MPS")
         assert [one.doubted for one in found.choices if one.setting.mechanism == "MPS"] == [bool(measured.band)]
-
-
-# ---- serving
-
-
-def test_the_first_requests_are_left_out_and_percentiles_given() -> None:
-    """Twenty requests, of which the first two meet one another; both belong to the warm-up."""
-    times = [0.0, 0.0, *(100.0 * i for i in range(1, 19))]
-    (streams,) = by_mechanism(advised(two(arrivals=TimesArrivals(times_us=times))))["streams"]
-    assert streams.percentiles_us["a"] == pytest.approx({50: 10.0, 95: 10.0, 99: 10.0})
-    assert streams.slowdown["a"] == pytest.approx(1.0) and streams.antt == pytest.approx(1.0)
-    assert streams.interval_us == {}, "nothing random"
-
-
-def test_random_arrivals_have_a_confidence_interval() -> None:
-    arrivals = PoissonArrivals(rate_per_s=20_000.0, count=50, seed=0)
-    ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("in turn", "streams")]
-    advice = advised(two(4, 4, arrivals=arrivals), ways=ways)
-    assert advice.objective == "antt"
-    for one in advice.choices:
-        assert one.interval_us["a"] > 0.0
-        assert one.latency_us["a"] == one.percentiles_us["a"][95]
-    assert advice == advised(two(4, 4, arrivals=arrivals), ways=ways), "the seeds are the same"
-
-
-def test_arrivals_of_other_seeds_are_worked_out_once_for_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Trace] = []
-    monkeypatch.setattr(advise_module, "other_seeds", lambda trace: made.append(trace) or iter([trace, trace]))
-    ways = [Setting("streams", f"way {n}", "leftover") for n in range(3)]
-    advice = advised(two(arrivals=PoissonArrivals(rate_per_s=1000.0, count=5, seed=0)), ways=ways)
-    assert len(advice.choices) == 3 and len(made) == 3, "as estimated, and as the two extremes of uncounted kernels"
-    assert advice.best.interval_us == {"a": 0.0}, "all three seeds are one here"
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("of", [{}, {"arrivals": TimesArrivals(times_us=[0.0, 30.0])}])
-def test_the_cost_of_a_setting_is_that_of_its_choice(objective: Objective, of: dict[str, Any]) -> None:
-    trace, session = two(first_blocks=3, second_blocks=4, second_us=25.0, **of), Session(tiny())
-    shared = advise_module._Shared(trace, session, advise_module.isolated_us(trace, session), ("a",))
-    for way in settings(session.gpu, ["a", "b"]):
-        cost = advise_module._cost(objective, {"compute-bound": shared}, ("compute-bound", way))
-        assert cost == advise_module._choice(shared, way).cost(objective), way
-
-
-def test_half_of_an_interval_is_students() -> None:
-    """Of 1, 2 and 3: deviation 1, 4.303 over the root of 3."""
-    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
-
-
-def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str]) -> None:
-    times = [20.0 * i for i in range(20)]
-    print_advice(advised(two(arrivals=TimesArrivals(times_us=times)), targets=["a=12us"]))
-    said = capsys.readouterr().out
-    assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, at 83 % of it" in said
-    assert "b: no arrivals, so it restarts until the last request arrives" in said and "b: p50" not in said
-    assert "Best first by throughput of b\n" in said and "STP" not in said
-
-
-def test_a_program_without_arrivals_restarts_until_the_last_request_arrives() -> None:
-    """Both fit on the GPU together: b is not slowed in streams. In turn it waits for half of each 20 us."""
-    advice = advised(two(arrivals=TimesArrivals(times_us=[20.0 * i for i in range(20)])), targets=["a=x3"])
-    by = by_mechanism(advice)
-    (streams,), (in_turn,) = by["streams"], by["in turn"]
-    assert advice.objective == "throughput" and advice.free == ("b",)
-    assert (streams.throughput, streams.slowdown["b"]) == pytest.approx((1.0, 1.0))
-    assert in_turn.throughput == pytest.approx(0.5, abs=0.05)
-    assert streams.makespan_us == pytest.approx(390.0), "of the requests"
-
-
-def test_too_many_kernels_do_not_restart_beside_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MOST_BESIDE", 18)  # 19 passes of b until the last request of a arrives
-    trace = two(arrivals=TimesArrivals(times_us=[20.0 * i for i in range(10)]))
-    advice = advised(trace, targets=["a=x3"])
-    assert advice.objective == "antt" and advice.best.throughput is None
-    with pytest.raises(InputError, match="throughput is for programs that restart"):
-        advised(trace, objective="throughput")
-
-
-@pytest.mark.parametrize(("bound", "limits"), [("dram", True), ("latency", False)])
-def test_a_resource_that_both_need_most_limits_the_gain_and_waiting_does_not(
-    bound: str, limits: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    advice = advised(two())
-    best = replace(advice.best, bound_us={"a": {bound: 5.0}, "b": {bound: 3.0, "l2": 1.0}})
-    print_advice(replace(advice, best=best))
-    assert ("both need DRAM most" in capsys.readouterr().out) == limits
-
-
-def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFixture[str]) -> None:
-    print_advice(advised(two()))
-    table, legend = capsys.readouterr().out.split("\nmodel error: ")
-    assert all(marker in table for marker in ("?", "wrong", "pareto", "recommended"))
-    assert "  ?: not validated, because of: nothing measured on tiny" in legend
-    assert "  wrong: measured, and the model failed" in legend and "; pareto: no other" in legend
-    way = [Setting("streams", "equal priority", "leftover")]
-    print_advice(advised(two(), ways=way))
-    assert "wrong" not in capsys.readouterr().out, "only what the table has"
-
-
-def test_profile_ids_of_mig_are_to_be_compared() -> None:
-    found = [one.paste[0] for one in settings(load_gpu("h200"), ["a", "b"]) if one.mechanism == "MIG"]
-    assert found and all("-C  # compare the ids with nvidia-smi mig -lgip" in line for line in found)
-
-
-@pytest.mark.parametrize(
-    ("text", "times"),
-    [
-        ("0\n5\n7.5\n", (0.0, 5.0, 7.5)),
-        ("time_ms\n0\n1.5\n", (0.0, 1500.0)),
-        ("id,time_s\na,0\nb,0.25\n", (0.0, 250_000.0)),
-    ],
-)
-def test_arrivals_of_a_file(text: str, times: tuple[float, ...], tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(text)
-    assert arrivals(str(tmp_path / "t.csv")).requests.times_us == pytest.approx(times)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "holds no times"),
-        ("0\nsoon\n", "line 2: is 'soon'; expected a time, us"),
-        ("5\n3\n", "line 2: is 3, before 5; expected times from 0 that ascend"),
-        ("-1\n", "line 1: is -1, before 0"),
-        ("time_ms\n", "has 0 requests"),
-        ("1e300\n", "is 1e\\+300; expected a number of at most"),
-    ],
-)
-def test_a_file_of_other_things_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(InputError, match=said) as caught:
-        arrivals(str(tmp_path / "t.csv"))
-    assert str(caught.value).startswith(f"{tmp_path / 't.csv'}: ")
-
-
-def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["advise", "a.json", "b.json", "--arrivals", "a=nowhere.csv"])
-    err = capsys.readouterr().err
-    assert "nowhere.csv: cannot be read" in err and "invalid" not in err and err.count("\n") == 1
-
-
-def test_arrivals_every_so_often() -> None:
-    seconds = [arrivals(text).requests for text in ("every:5ms", "every:300", "every:2us")]
-    assert [one.times_us[1] for one in seconds if isinstance(one, TimesArrivals)] == [5000.0, 300.0, 2.0]
-    assert arrivals("poisson:12").requests == PoissonArrivals(rate_per_s=12.0, count=REQUESTS, seed=0)
