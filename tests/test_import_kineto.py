@@ -549,3 +549,11 @@ def test_gpu_that_is_not_listed_is_like_those_that_are(tmp_path: Path) -> None:
     event = kernel("k", 0)
     event["args"]["device"] = 3
     assert import_profile(write(tmp_path / "a.json", [event])).trace.device == "v100"
+
+
+def test_the_profile_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.json", [kernel("k", 0)])
+    before = path.read_bytes()
+    assert main(["import", str(path), "-o", str(path)]) == 2
+    assert "is read as well as written" in capsys.readouterr().err
+    assert path.read_bytes() == before

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gpusim.cli import main
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io import chrome
 from gpusim.io.importing import detect, import_profile
@@ -62,11 +61,3 @@ def test_alexnet_streams_wait_by_events(shared: Path) -> None:
     home = {op.id: stream.name for stream in trace.streams for op in stream.operations}
     waits = [(home[op.id], home[other]) for op in trace.operations() for other in op.depends_on]
     assert set(waits) == {("stream7", "stream20"), ("stream20", "stream7")}
-
-
-def test_the_profile_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "a.json", [kernel("k", 0)])
-    before = path.read_bytes()
-    assert main(["import", str(path), "-o", str(path)]) == 2
-    assert "is read as well as written" in capsys.readouterr().err
-    assert path.read_bytes() == before
