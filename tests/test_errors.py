@@ -33,14 +33,23 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         ("--policy", "leftover:first=5x6", "5x5"),
         ("--policy", "inter-sm:rule=evem", "even"),
         ("--policy", "oracle-inter-sm:objective=spt", "stp"),
-        ("--gpu", "h2000", "h200"),
-        ("--gpu", "rtx-4090", "rtx4090"),
-        ("--gpu", "a100", "a100-40 or a100-80"),
-        ("--gpu", "H100", "h100-pcie or h100-sxm"),
     ],
 )
 def test_a_name_on_the_command_line(option, given, meant, capsys):
     assert refused(capsys, "replay", str(TABLE_1), option, given).endswith(f"; did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("h2000", "h200"),
+        ("rtx-4090", "rtx4090"),
+        ("a100", "a100-40 or a100-80"),
+        ("H100", "h100-pcie or h100-sxm"),
+    ],
+)
+def test_a_gpu_on_the_command_line(given, nearest, capsys):
+    assert refused(capsys, "replay", str(TABLE_1), "--gpu", given).endswith(f"; the nearest is {nearest}")
 
 
 @pytest.mark.parametrize(
