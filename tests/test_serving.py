@@ -19,7 +19,7 @@ from gpusim.choose.serving import _half_width as half_width
 from gpusim.choose.settings import Setting, settings
 from gpusim.commands.arguments import REQUESTS, arrivals
 from gpusim.session import Session
-from gpusim.trace.operations import PoissonArrivals, TimesArrivals
+from gpusim.trace.operations import LoopArrivals, PoissonArrivals, TimesArrivals
 
 
 def test_the_first_requests_are_left_out_and_percentiles_given() -> None:
@@ -84,6 +84,12 @@ def test_a_program_without_arrivals_restarts_until_the_last_request_arrives() ->
     assert (streams.throughput, streams.slowdown["b"]) == pytest.approx((1.0, 1.0))
     assert in_turn.throughput == pytest.approx(0.5, abs=0.05)
     assert streams.makespan_us == pytest.approx(390.0), "of the requests"
+
+
+def test_a_closed_loop_beside_a_program_that_runs_once() -> None:
+    """Both fit on the GPU together: neither is slowed in streams, and there are no percentiles."""
+    (streams,) = by_mechanism(advised(two(arrivals=LoopArrivals(count=5))))["streams"]
+    assert streams.slowdown == pytest.approx({"a": 1.0, "b": 1.0}) and streams.percentiles_us == {}
 
 
 def test_too_many_kernels_do_not_restart_beside_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from gpusim.choose.explain import costs_us
 from gpusim.choose.serving import (
-    arriving,
     isolated_us,
     launches_of,
     looping,
@@ -35,6 +34,7 @@ from gpusim.choose.serving import (
     other_seeds,
     restarting,
     served,
+    with_arrivals,
 )
 from gpusim.choose.settings import Setting, settings_by
 from gpusim.choose.settings import settings as every_setting
@@ -248,7 +248,7 @@ def advise(
     chosen: Objective = objective or ("throughput" if wanted else "makespan")
     step("fitting kernels to their recording")
     alone = isolated_us(trace, session)
-    if arriving(trace):
+    if with_arrivals(trace):
         for problem in not_served(trace, alone):
             raise InputError(None, "--arrivals", problem, "an interval above the isolated time, or a lower rate")
         trace = trace if objective == "makespan" else restarting(trace, alone)
@@ -329,7 +329,7 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
 
 def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, float]) -> str:
     """The program whose kernels run for less than `FEW_KERNELS` of its pass; empty: none, several, or arrivals."""
-    if arriving(trace):
+    if with_arrivals(trace):
         return ""
     kernels = session.kernels(trace)
     program_of = {stream: program.name for program in trace.programs for stream in program.streams}
@@ -343,7 +343,7 @@ def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, flo
 
 def _unequal(trace: Trace, alone_us: Mapping[str, float]) -> str:
     """Why programs do not restart, in words: too many kernels in one pass of the longest; empty: they do."""
-    if arriving(trace):
+    if with_arrivals(trace):
         return ""
     launches = launches_of(trace)
     longest = max(alone_us, key=lambda name: alone_us[name])
@@ -385,7 +385,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=PLACED)
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
-    if arriving(trace):
+    if with_arrivals(trace):
         runs = [once, *(session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
         found = served(trace, runs, alone_us)
         progress = found.pop("progress")
@@ -422,7 +422,7 @@ def _cost(objective: Objective, assumed: Mapping[Assumption, _Shared], task: tup
     """`Choice.cost` of a setting under an assumption, without the replays that it does not need."""
     assumption, way = task
     shared = assumed[assumption]
-    if way.mechanism == "in turn" or arriving(shared.trace):
+    if way.mechanism == "in turn" or with_arrivals(shared.trace):
         return _choice(shared, way).cost(objective)
     trace, session = way.of(shared.trace), shared.session
     if objective == "makespan":

@@ -27,6 +27,11 @@ SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = 4.303  # Student's t, two-sided 95 %, for the mean over `SEEDS`
 
 
+def with_arrivals(trace: Trace) -> bool:
+    """Whether requests of some program arrive."""
+    return any(one.arrivals is not None for one in trace.programs)
+
+
 def arriving(trace: Trace) -> list[str]:
     """The programs whose requests arrive at times of their own."""
     return [one.name for one in trace.programs if one.arrivals is not None and not _loops(one.arrivals)]
@@ -88,7 +93,7 @@ def not_served(trace: Trace, alone_us: Mapping[str, float]) -> Iterator[str]:
 
 def growing_queues(trace: Trace, session: Session) -> list[str]:
     """Sentences on programs whose requests come faster than the GPU can serve, so that latency has no steady value."""
-    return list(not_served(trace, isolated_us(trace, session))) if arriving(trace) else []
+    return list(not_served(trace, isolated_us(trace, session))) if with_arrivals(trace) else []
 
 
 def _interval_us(arrivals: Arrivals | None) -> float:
