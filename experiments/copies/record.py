@@ -72,16 +72,21 @@ def around_memsets(gpu: Gpu, torch: Any) -> Iterator[str]:
     semaphores = [(first, second, LEAST_SET_BYTES) for first in BEFORE for second in calls]
     for first, second, size in [*semaphores, *(("add_128", "add_128", size) for size in SET_SIZES)]:
         before, between, after = calls[first], memset(torch, size), calls[second]
+        plain, turn = (gpu.graph(partial(turns, *of), queue) for of in ((before, after), (before, between, after)))
+        times = turn_us(gpu, plain, queue), turn_us(gpu, turn, queue), profiled_us(gpu, turn, queue)
+        yield f"{gpu.name},{first},{second},{size},{','.join(f'{us:.3f}' for us in times)}\n"
 
-        def turns(*of: Call) -> None:
-            for _ in range(TURNS):
-                for call in of:
-                    call()
 
-        graphs = [gpu.graph(partial(turns, *of), queue) for of in ((before, after), (before, between, after))]
-        ends = [median(gpu.ends_ms([([graph], queue)])[0] for _ in range(REPEATS)) * 1e3 / TURNS for graph in graphs]
-        profile = profiled_us(gpu, graphs[1], queue)
-        yield f"{gpu.name},{first},{second},{size},{ends[0]:.3f},{ends[1]:.3f},{profile:.3f}\n"
+def turns(*calls: Call) -> None:
+    """The calls in turns."""
+    for _ in range(TURNS):
+        for call in calls:
+            call()
+
+
+def turn_us(gpu: Gpu, call: Call, queue: Queue) -> float:
+    """Time of one of the turns of a call, us."""
+    return median(gpu.ends_ms([([call], queue)])[0] for _ in range(REPEATS)) * 1e3 / TURNS
 
 
 def profiled_us(gpu: Gpu, call: Call, queue: Queue) -> float:
@@ -97,16 +102,10 @@ def recorded(gpu: Gpu, torch: Any) -> Iterator[str]:
     queue, x = gpu.queue(), torch.zeros(128, device="cuda")
     yield "gpu,launched,direction,bytes,turn_us,profiled_us\n"
     for direction, size, copy in (("none", 0, lambda: None), *copies(torch)):
-
-        def turns(copy: Call = copy) -> None:
-            for _ in range(TURNS):
-                x.add_(1)
-                copy()
-
-        for launched, call in (("graph", gpu.graph(turns, queue)), ("stream", turns)):
-            ends_ms = [gpu.ends_ms([([call], queue)])[0] for _ in range(REPEATS)]
-            profile = profiled_us(gpu, call, queue)
-            line = f"{gpu.name},{launched},{direction},{size},{median(ends_ms) * 1e3 / TURNS:.3f},{profile:.3f}\n"
+        in_turns = partial(turns, partial(x.add_, 1), copy)
+        for launched, call in (("graph", gpu.graph(in_turns, queue)), ("stream", in_turns)):
+            times = turn_us(gpu, call, queue), profiled_us(gpu, call, queue)
+            line = f"{gpu.name},{launched},{direction},{size},{','.join(f'{us:.3f}' for us in times)}\n"
             print(line, end="", file=sys.stderr)
             yield line
 

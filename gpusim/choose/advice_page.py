@@ -30,7 +30,7 @@ WAITING = "latency"  # the bound that is no resource: kernels that wait can shar
 
 def as_json(advice: Advice) -> dict[str, Any]:
     """The advice as `gpusim advise --json` prints it."""
-    competitor, behind = advice.competitor, _behind(advice)
+    competitor, behind = advice.competitor, _behind(advice)  # an error of so much would change the answer
     return {
         "version": 1,
         "trace": advice.trace.name,
@@ -39,9 +39,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "targets": [str(target) for target in advice.targets],
         "best": _json(advice, advice.best),
         "competitor": None if competitor is None else _json(advice, competitor),
-        "competitor_worse_percent": 100 * behind
-        if isfinite(behind)
-        else None,  # an error of so much changes the answer
+        "competitor_worse_percent": 100 * behind if isfinite(behind) else None,
         "cost_us": advice.cost_us,
         "choices": [_json(advice, one) for one in advice.choices],
         **({"assumption": advice.assumption} if advice.assumption else {}),

@@ -46,12 +46,7 @@ from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
 from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
-from gpusim.results.metrics import (
-    SHARING,
-    normalised_progress,
-    sharing,
-    undominated,
-)
+from gpusim.results.metrics import SHARING, normalised_progress, sharing, undominated
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
 from gpusim.trace.edit import merge
@@ -149,7 +144,7 @@ class Advice:
     @property
     def free(self) -> tuple[str, ...]:
         """The programs whose throughput counts."""
-        return _free(looping(self.trace) or list(self.best.slowdown), self.targets)
+        return _free(self.trace, self.targets)
 
     def meets(self, choice: Choice) -> bool:
         """Whether a choice keeps all targets."""
@@ -252,13 +247,13 @@ def advise(
         for problem in not_served(trace, alone):
             raise InputError(None, "--arrivals", problem, "an interval above the isolated time, or a lower rate")
         trace = trace if objective == "makespan" else restarting(trace, alone)
-        names = looping(trace)
-        if objective == "stp" or (objective == "throughput" and not names):
+        restarted = looping(trace)
+        if objective == "stp" or (objective == "throughput" and not restarted):
             problem = f"{objective} is for programs that restart; programs with arrivals do not"
             raise InputError(None, "objective", problem, "antt or makespan, or no arrivals")
-        chosen = objective or ("throughput" if wanted and names else "antt")
+        chosen = objective or ("throughput" if wanted and restarted else "antt")
     unequal = _unequal(trace, alone) if chosen == "makespan" and not wanted else ""
-    free = _free(names, wanted)
+    free = _free(trace, wanted)
     shared = _Shared(trace, session, alone, free, not unequal)
     choices = list(_replayed(partial(_choice, shared), compared, jobs, step))
     advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
@@ -306,8 +301,9 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     return warning(advice.trace, str(best.setting), (min(spans), max(spans)), winners)
 
 
-def _free(names: Sequence[str], targets: Sequence[Target]) -> tuple[str, ...]:
-    """The programs whose throughput counts: those without a target, or all if each has one."""
+def _free(trace: Trace, targets: Sequence[Target]) -> tuple[str, ...]:
+    """The programs whose throughput counts: those without a target, or all; beside requests only those that restart."""
+    names = looping(trace) or [program.name for program in trace.programs]
     held = {target.program for target in targets}
     return tuple(name for name in names if name not in held) or tuple(names)
 
@@ -387,9 +383,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if with_arrivals(trace):
         runs = [once, *(session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
-        found = served(trace, runs, alone_us)
-        progress = found.pop("progress")
-        given |= found | {"throughput": fsum(progress[name] for name in shared.free) if progress else None}
+        given |= served(trace, runs, alone_us, shared.free)
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
         given |= _shares(shared, {name: alone / makespan_us for name, alone in alone_us.items()})

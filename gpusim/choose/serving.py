@@ -7,12 +7,12 @@ minutes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil, inf, sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, fsum, inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from gpusim.results.metrics import LATENCY_PERCENTILES, TARGET_PERCENTILE, percentile, requests_us
+from gpusim.results.metrics import LATENCY_PERCENTILES, TARGET_PERCENTILE, latencies_us, percentile, requests_us
 from gpusim.results.result import Result
 from gpusim.session import Session
 from gpusim.trace.edit import with_settings_of
@@ -118,23 +118,27 @@ def other_seeds(trace: Trace) -> Iterator[Trace]:
         yield with_settings_of(trace, others, "arrivals")
 
 
-def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float]) -> dict[str, Any]:
+def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], free: Sequence[str]) -> dict[str, Any]:
     """What `gpusim.choose.advise.Choice` holds of requests: means over some replays, each with arrivals of its own.
 
-    ``progress`` is the normalised progress of each program that restarts.
+    ``free`` are the programs whose throughput counts.
     """
     of_requests, restarted = arriving(trace), looping(trace)
+    others = [name for name in alone_us if name not in restarted]
     requests = [requests_us(one) for one in runs]
-    latencies = [{name: _latencies_us(of[name]) for name in of if name not in restarted} for of in requests]
-    at_target = {name: [percentile(of[name], TARGET_PERCENTILE) for of in latencies] for name in latencies[0]}
-    slowdown = {name: fmean(fmean(of[name]) for of in latencies) / alone_us[name] for name in latencies[0]}
+    latencies = [
+        {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)
+        for one in runs
+    ]
+    at_target = {name: [percentile(of[name], TARGET_PERCENTILE) for of in latencies] for name in others}
+    slowdown = {name: fmean(fmean(of[name]) for of in latencies) / alone_us[name] for name in others}
     progress = {
         name: fmean(_progress(of[name], alone_us[name], _last_us(of, of_requests)) for of in requests)
         for name in restarted
     }
     slowdown |= {name: 1.0 / share for name, share in progress.items()}
     return {
-        "makespan_us": fmean(_end_us(of, [name for name in of if name not in restarted] or of) for of in requests),
+        "makespan_us": fmean(_end_us(of, others or restarted) for of in requests),
         "antt": fmean(slowdown.values()),
         "slowdown": {name: slowdown[name] for name in alone_us},
         "latency_us": {
@@ -146,16 +150,11 @@ def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float]) 
         },
         "interval_us": {name: _half_width(at_target[name]) for name in of_requests} if len(runs) > 1 else {},
         "growth": {name: fmean(_growth(of[name]) for of in requests) for name in of_requests},
-        "progress": progress,
+        "throughput": fsum(progress[name] for name in free) if progress else None,
     }
 
 
 Requests = Sequence[tuple[float, float]]  # release and end of each
-
-
-def _latencies_us(requests: Requests) -> list[float]:
-    """Time from release to end, ascending, without the first requests; of a single one its own."""
-    return sorted(end - release for release, end in requests[int(WARM_UP * len(requests)) :])
 
 
 def _progress(passes: Requests, alone_us: float, until_us: float) -> float:
@@ -169,7 +168,8 @@ def _last_us(requests: Mapping[str, Requests], names: Sequence[str]) -> float:
     return max((requests[name][-1][0] for name in names), default=inf)
 
 
-def _end_us(requests: Mapping[str, Requests], names: Iterable[str]) -> float:
+def _end_us(requests: Mapping[str, Requests], names: Sequence[str]) -> float:
+    """When the last request of some programs ends."""
     return max(requests[name][-1][1] for name in names)
 
 

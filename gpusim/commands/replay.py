@@ -140,6 +140,7 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     """
     from gpusim.choose.alternatives import fitting, require_fit
     from gpusim.choose.bound import bound_of_trace
+    from gpusim.choose.serving import growing_queues
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
@@ -157,10 +158,7 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
         comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
         step("bounding the makespan")
         bound = bound_of_trace(trace, session)
-        if any(program.arrivals is not None for program in trace.programs):
-            from gpusim.choose.serving import growing_queues
-
-            notes += growing_queues(trace, session)
+        notes += growing_queues(trace, session)
     if bound is not None:
         comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)
     return comparison.noted(*filter(None, notes))
