@@ -197,7 +197,7 @@ class _Pace:
         return _least_us(np.vstack(states), asked)
 
     def spread_us(self, work: float) -> float:
-        """The least time for which some work keeps all SMs busy, us."""
+        """The least time in which all SMs together can do some work, us."""
         return work * float(self.slowdown[0]) / self.best / self.model.sm_count
 
     def ramp(self, shortest: float) -> tuple[float, float]:

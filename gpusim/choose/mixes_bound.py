@@ -66,7 +66,7 @@ class Kernel:
 
 
 def kernel_of(model: KernelModel, work: float) -> Kernel:
-    """A kernel with its least work in mean blocks."""
+    """A kernel with the least time in which all SMs can do its work; ``work`` is in mean blocks."""
     rates = [count / (time * model.unit_us) for count, time in enumerate(block_times(model), 1)]
     best = max(rates)
     return Kernel(model, work / best / model.sm_count, best, tuple(rate / best for rate in rates))

@@ -92,7 +92,7 @@ class _Window:
         self._at += 1
 
     def items(self, opening: str, closing: str) -> Iterator[None]:
-        """Yield before each item of a list or an object. Some writers leave a comma behind the last one."""
+        """Yield before each item of a list or an object; a comma after the last item is accepted."""
         self.take(opening)
         more = self.peek() != closing
         while more:

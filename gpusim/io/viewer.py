@@ -1,4 +1,4 @@
-"""Replays for a trace viewer: tracks of slices without overlap, counters, and dependencies.
+"""Replays for a trace viewer: tracks of slices that do not overlap, counters, and dependencies.
 
 Each replay is a process. A stream is a track of its kernels, their waits, copies and host work, named after its program
 and itself. An SM is a track of the kernels that had blocks there, from the start of the first block to the end of the

@@ -115,7 +115,7 @@ def _host(event: _Event, found: Timeline) -> None:
 
 
 def _of_json(path: Path) -> Iterator[_Event]:
-    """The events of a trace.json; it names its processes and threads before or after these."""
+    """The events of a trace.json; the names of its processes and threads may come before or after them."""
     planes: dict[Any, str] = {}
     lines: dict[Any, str] = {}
     events: list[tuple[str, str, str, float, float, dict[str, Any]]] = []

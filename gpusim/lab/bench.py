@@ -51,7 +51,7 @@ class Measurement:
 
 
 def groups() -> dict[str, tuple[Callable[[Any], Measurement], Sequence[object]]]:
-    """The cases by group: what measures one in the process that calls it, and how large each is."""
+    """The benchmarks by group: the function that runs one case, and the sizes of the cases."""
     return {
         "trace": (time_trace, [path.name for path in shipped()]),
         "grid": (time_grid, (1, 10, 100, 1000)),

@@ -112,7 +112,7 @@ def time_over_residency(curve: Curve, axes: Axes) -> None:
 def _points(
     axes: Axes, predicted: Mapping[int, float], measured: Mapping[int, float], how_wrong: HowWrong | None
 ) -> None:
-    """Draw predicted points on a line, in the band of their error, and measured ones as open squares about them."""
+    """Draw predicted points on a line with a band of the model's error, and measured points as open squares."""
     numbers = sorted(predicted)
     values = [predicted[n] for n in numbers]
     axes.plot(numbers, values, "-", marker="o", markersize=2.5, color=COLOURS[0], label=PREDICTED)

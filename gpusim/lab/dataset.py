@@ -298,7 +298,7 @@ class Dataset(Recordings):
             self.recordings.op(op)  # refuses one without kernels
 
     def _check_room(self, row: Row, path: Path, place: str) -> None:
-        """Refuse more blocks on an SM, or more SMs, than there is room for."""
+        """Refuse more resident blocks per SM, or more SMs, than the GPU allows."""
         for of, column in (("a", "kA"), ("b", "kB"), ("op", "blocks_per_sm")):
             if column in row and row.get("reserved_smem_bytes") != "-1":  # of nothing reserved it says one more
                 most = launch_occupancy(self._ops[row[of]].kernels[0], self.gpu).blocks_per_sm

@@ -81,7 +81,7 @@ def one_each(policy: str, key: str, values: Sequence[T], streams: Sequence[str])
 def require_one_each(
     policy: str, given: str, what: str, values: Sequence[object], streams: Sequence[str], by: bool = True
 ) -> None:
-    """Check that there are as many values as streams.
+    """Refuse another number of values than there are streams.
 
     For messages ``given`` is the parameter and ``what`` one of its values; ``by``: the policy has `Divides.by`.
     """
