@@ -400,6 +400,18 @@ def test_counters_of_one_iteration_serve_all(tmp_path: Path) -> None:
     assert found == [1.0, 2.0, 2.0, 2.0, 2.0]  # equal times: those of the nearest in order
 
 
+def test_counters_join_where_nsight_compute_leaves_out_a_bracket(tmp_path: Path) -> None:
+    timeline = [
+        "void at::native::map<4, at::native::(anonymous namespace)::Less<float>, char*>(int)",
+        "void at::native::map<4, at::native::Add<float>, char*>(int)",
+        "void at::native::map<at::native::(anonymous namespace)::where(long)::{lambda()#1}>(int)",
+    ]
+    counted = ["map<4, unnamed>::Less<float>, char *>(int)", "map<4, Add<float>, char *>(int)",
+               "map<unnamed>::where(long)::[lambda() (instance 1)]>(int)"]  # fmt: skip
+    rows = [{"Kernel Name": f"void {name}", "dram__bytes_read.sum": read(n)} for n, name in enumerate(counted, 1)]
+    assert joined(tmp_path, timeline, rows)[0] == [1.0, 2.0, 3.0]
+
+
 def test_counters_join_by_short_name_where_one_tool_gives_no_more(tmp_path: Path) -> None:
     long = "void at::native::(anonymous namespace)::pool<float, at::Op<2> >(float const*, int)"
     assert joined(tmp_path, [long], [{"Kernel Name": "pool", "dram__bytes_read.sum": read(5)}])[0] == [5.0]
