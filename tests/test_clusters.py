@@ -15,7 +15,8 @@ import pytest
 from tiny import kernel, played, spans, stream, tiny
 
 from gpusim import load_gpu
-from gpusim.calibrate.fit import anchored, cluster_blocks, is_persistent, tiles
+from gpusim.calibrate.blocks import cluster_blocks, is_persistent, tiles
+from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine.several_gpus import together
 from gpusim.hardware.gpcs import most_clusters, numbered

@@ -14,7 +14,8 @@ from strategies import mixes, rounded
 from tiny import shipped_traces
 
 from gpusim import GPU, load_gpu, load_trace
-from gpusim.calibrate.fit import _before_work_us, _shape, is_persistent
+from gpusim.calibrate.blocks import is_persistent
+from gpusim.calibrate.fit import _before_work_us, _shape
 from gpusim.calibrate.transfer import transferred
 from gpusim.hardware.what_if import what_if
 from gpusim.model.contention import (

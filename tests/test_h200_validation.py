@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from experiments.h200_validation import ablation, crossval, intervals, patches, run, sets, tables, variants
+from experiments.h200_validation import ablation, crossval, intervals, mixing_patches, patches, run, sets, tables, variants
+    ablation,
+    crossval,
+    intervals,
+    patches,
+    run,
+    sets,
+    tables,
+    variants,
+)
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
@@ -403,6 +412,8 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "touched-as-told": ("frameworks, h200", "gpt1+gpt1|base"),
     "always-in-step": ("frameworks, h200", "gpt1+gpt1|base"),
     "dram-felt-early": ("models, h200", "convnext_tiny|4|generate|12|32|100"),
+    "no-last-blocks": ("unseen programs, third set, h200", "radiance_field_fp16|7|super_resolution_bf16|4|32|100|a"),
+    "no-reading-once": ("unseen programs, third set, h200", "kalman_filters_fp64|8|radiance_field_fp16|4|32|100|a"),
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
     "no-sm-starts": ("models, h200", "mobilenet_v3_large|4|prefill|11|48|84|a"),
     "no-intake": ("frameworks, h200", "lm/head/t32/bf16/gemm|24"),
@@ -411,7 +422,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
 }
 EVERY_PATCH = """
 import json, os, sys
-from experiments.h200_validation import variants
+from experiments.h200_validation import ablation, crossval, intervals, mixing_patches, patches, run, sets, tables, variants
 from gpusim.lab import validate
 
 where, unlike = json.load(sys.stdin), 1e-6
@@ -496,7 +507,8 @@ def test_variants_patch_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert hasattr(owner, name), name
         patched.append(name)
 
-    monkeypatch.setattr(patches, "put", put)
+    for module in (patches, mixing_patches):
+        monkeypatch.setattr(module, "put", put)
     for variant in variants.VARIANTS.values():
         if variant.patch is not None:
             variant.patch()

@@ -9,7 +9,8 @@ import pytest
 from cores import array_of, ends, line, on_every_core, own_pace, submit
 from tiny import kernel, launch, stream, tiny, trace
 
-from gpusim.calibrate.fit import anchored, tiles
+from gpusim.calibrate.blocks import tiles
+from gpusim.calibrate.fit import anchored
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import load_gpu
 from gpusim.io.ncu import ELAPSED, HEAVY_PERCENT, PIPES_PERCENT, REQUIRED, clocked, cluster_of, launch_from_counters

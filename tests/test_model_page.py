@@ -9,7 +9,7 @@ import pytest
 
 from experiments.h200_validation.evidence import CELLS, LATENCY
 from experiments.h200_validation.variants import ABLATION, DESIGNS
-from gpusim.calibrate import fit, kernels, scaling
+from gpusim.calibrate import blocks, fit, kernels, scaling
 from gpusim.engine import code, skipping, sm_array
 from gpusim.model import clock, contention, front_end, kernel, memory, mixing
 from gpusim.trace import fields
@@ -66,11 +66,13 @@ SAID = [  # words of the page with the numbers of the code
     f"exceeds {fit.UNEQUAL:g} + `launch_latency_us`/D",
     f"0, {listed(fit.SPREADS[:-1])} and {fit.SPREADS[-1]:g}",
     f"min(X, {fields.MAX_BLOCK_LENGTHS})",
-    f"more than {fit.MOST_BEFORE_CLUSTERS:,} bytes",
-    f"k = {fit.CLUSTERS[0]} … {fit.CLUSTERS[-1]} ",
-    f"clip(round(1/max(part, 1/{fit.MOST_TILES})), 1, {fit.MOST_TILES})",
-    f"there are {fit.TILES_OF_A_BLOCK} B tiles",
-    f"part < {2 * fit.EQUAL_BLOCKS:g} ",
+    f"more than {blocks.MOST_BEFORE_CLUSTERS:,} bytes",
+    f"k = {blocks.CLUSTERS[0]} … {blocks.CLUSTERS[-1]} ",
+    f"clip(round(1/max(part, 1/{blocks.MOST_TILES})), 1, {blocks.MOST_TILES})",
+    f"there are {blocks.TILES_OF_A_BLOCK} B tiles",
+    f"part < {2 * blocks.EQUAL_BLOCKS:g} ",
+    f"With x = X/S of at most {blocks.FEW:g}, B ≥ {blocks.LAST_OF} S,",
+    f"avg - min ≤ {blocks.LONGER:g} x (max - min) and last ≥ {blocks.LEAST:g}",
     f"i > i_d/{fit.START_BOUND:g}",
     f"all pairs of loads × {listed(scaling.LOADS)} with q × {listed(scaling.TURNS)}",
     f"{scaling.BELIEF:g}² (ln²",

@@ -38,10 +38,7 @@ CELLS = (  # term, kernel, other kernel, SMs, whether the kernel's blocks are th
 def values_table() -> str:
     """The value of each constant on the H200."""
     model = load_gpu(GPU_NAME).model
-    rows = []
-    for name, info in ModelConstants.model_fields.items():
-        unit = info.json_schema_extra["unit"] if isinstance(info.json_schema_extra, dict) else ""
-        rows.append((f"`{name}`", f"{getattr(model, name):g}" + (f" {unit}" if unit != "1" else "")))
+    rows = [(f"`{name}`", f"{getattr(model, name):g}") for name in ModelConstants.model_fields]
     return table(("constant", "value"), rows)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpusim.calibrate import fit, scaling
+from gpusim.calibrate import blocks, fit, scaling
 from gpusim.engine import code, sm_array
 from gpusim.hardware.gpu import GPU
 from gpusim.io import importing
@@ -18,13 +18,12 @@ from gpusim.io.borrowing import Borrowed
 from gpusim.lab import validate
 from gpusim.lab.dataset import Op
 from gpusim.lab.validate import Condition, Predictor
-from gpusim.model import contention, context, memory, mixing
+from gpusim.model import contention, context, memory
 from gpusim.model import kernel as kernel_model
 from gpusim.policies.interface import Partition, View
 from gpusim.trace.kernels import KernelLaunch, WarpStalls
 from gpusim.trace.operations import Convolution
 
-FIXED_POINT_ROUNDS = 60
 HEAVY = 1e6  # times the load that a kernel puts on memory, as which no other is larger
 
 
@@ -33,18 +32,6 @@ def put(module: Any, name: str, value: Any) -> None:
     if not hasattr(module, name):
         raise AttributeError(f"{module} has no {name} to patch")
     setattr(module, name, value)
-
-
-def _put_in_mixing(name: str, value: Any) -> None:
-    """Replace a part of how kernels mix, and have the model use that file: the compiled core has a copy of it."""
-    put(mixing, name, value)
-    put(contention, "progress", mixing.progress)
-
-
-def _put_mix_times(mix_times: Callable[..., list[float]]) -> None:
-    """Replace how residents of an SM slow one another, wherever it is called."""
-    for module in (contention, kernel_model, fit):
-        put(module, "mix_times", mix_times)
 
 
 def no_age() -> None:
@@ -62,33 +49,6 @@ def first_is_older() -> None:
     put(contention, "chance_older", lambda first, second: 1.0)
 
 
-def fair_sharing() -> None:
-    """What saturates an SM goes to kernels by their warps, whoever is older; what one leaves goes to the others."""
-
-    def shared(uses: Sequence[mixing.Use]) -> list[float]:
-        shares = [1.0] * len(uses)
-        for column in zip(*[(use.taken, *use.pipes, use.path) for use in uses], strict=True):
-            shares = list(map(min, shares, _by_warps(column, [use.warps for use in uses])))
-        return shares
-
-    put(contention, "progress", shared)
-
-
-def _by_warps(wanted: Sequence[float], warps: Sequence[float]) -> list[float]:
-    """Share that each gets of what it wants of a resource, of which no more than 1 can be given."""
-    got, left, waiting = [1.0] * len(wanted), 1.0, [i for i, want in enumerate(wanted) if want > 0.0]
-    while waiting:
-        each = left / math.fsum([warps[i] for i in waiting])
-        content = [i for i in waiting if wanted[i] <= each * warps[i]]
-        if not content:
-            for i in waiting:
-                got[i] = each * warps[i] / wanted[i]
-            return got
-        left -= math.fsum([wanted[i] for i in content])
-        waiting = [i for i in waiting if i not in content]
-    return got
-
-
 def no_bursts() -> None:
     """No warp issues several instructions in a row."""
     put(contention, "burst_length", lambda wait: 1.0)
@@ -99,20 +59,10 @@ def no_operands() -> None:
     put(contention, "blocked_slots", lambda issue, tensor: 0.0)
 
 
-def no_path_wait() -> None:
-    """Requests of others on the path to L1 take no time."""
-    _put_in_mixing("_path_waits", lambda uses, shares: [0.0] * len(uses))
-
-
 def no_together() -> None:
     """Warps of a kernel do not issue in bursts of all of them."""
     known = contention.use_of
     put(contention, "use_of", lambda kernel, count, time: known(kernel, count, time)._replace(together=0.0))
-
-
-def no_fullest_beside_others() -> None:
-    """Beside others the mean scheduler counts, not the fullest."""
-    _put_in_mixing("_meeting", lambda i, uses: 1.0)
 
 
 def no_code_on_sms() -> None:
@@ -179,11 +129,6 @@ def no_sets_in_l1() -> None:
     put(contention, "_in_l1", lambda *counted: (0.0, 0.0, 0.0))
 
 
-def no_handing_on() -> None:
-    """Warps that hardly ever stall let others in after each burst."""
-    _put_in_mixing("CHAINED_WARPS", math.inf)
-
-
 def no_read_queues() -> None:
     """Reads of a kernel alone wait only as its loads of L2 and DRAM say."""
     put(fit, "_reads_longer", lambda launch, gpu: 0.0)
@@ -205,17 +150,6 @@ def no_age_limit() -> None:
     put(kernel_model, "age_shares", lambda count, preference, most: known(count, preference))
 
 
-def no_sharing() -> None:
-    """Residents of an SM do not slow one another."""
-    _put_mix_times(lambda residents, least=(): [1.0] * len(residents))
-
-
-def blind_to_others() -> None:
-    """Blocks of other kernels on an SM cost nothing."""
-    known = contention.mix_times
-    _put_mix_times(lambda residents, least=(): [known([one])[0] for one in residents])
-
-
 def in_proportion() -> None:
     """An SM's throughput does not depend on its residents."""
     known = fit.warp_demand
@@ -226,13 +160,6 @@ def in_proportion() -> None:
         return replace(kernel, latency=demand, service_demand=demand)
 
     put(fit, "warp_demand", warp_demand)
-
-
-def even_schedulers() -> None:
-    """The fullest scheduler has as many warps as the mean one: beside others, too."""
-    known = contention.competing_warps
-    put(contention, "competing_warps", lambda blocks, warps, one_wave: known(blocks, warps, False))
-    no_fullest_beside_others()
 
 
 def no_ramp() -> None:
@@ -289,49 +216,6 @@ def power(p: float) -> Callable[[], None]:
         put(contention, "_time", time)
 
     return patch
-
-
-def fixed_point() -> None:
-    """Warps of another kernel count by how often they come by while one instruction of this one runs."""
-
-    def mix_times(residents: Sequence[tuple[contention.WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
-        times = [1.0] * len(residents)
-        for _ in range(FIXED_POINT_ROUNDS):
-            found = []
-            for i, (kernel, count) in enumerate(residents):
-                queue = _own_queue(kernel, count)
-                for j, (other, others) in enumerate(residents):
-                    if j != i:
-                        held = other.demands[kernel.bound] * kernel.service_demand / kernel.demands[kernel.bound]
-                        queue += others * other.warps_per_scheduler * held * times[i] / times[j]
-                found.append(contention._time(kernel, max(kernel.service_demand, queue)))
-            times = [(a * b) ** 0.5 for a, b in zip(times, found, strict=True)]
-        return times
-
-    _put_mix_times(mix_times)
-
-
-def _own_queue(kernel: contention.WarpDemand, count: int) -> float:
-    """What a kernel's own warps hold of the resource that binds it, as where it has the SM alone."""
-    warps = contention.competing_warps(count, kernel.warps_per_scheduler, kernel.one_wave)
-    return warps * kernel.service_demand
-
-
-def same_resource() -> None:
-    """Warps of another kernel count by what they hold of the resource that binds this kernel."""
-
-    def mix_times(residents: Sequence[tuple[contention.WarpDemand, int]], least: Sequence[float] = ()) -> list[float]:
-        times = []
-        for i, (kernel, count) in enumerate(residents):
-            scale = kernel.service_demand / kernel.demands[kernel.bound]
-            queue = _own_queue(kernel, count)
-            for j, (other, others) in enumerate(residents):
-                if j != i:
-                    queue += scale * others * other.warps_per_scheduler * other.demands[kernel.bound]
-            times.append(contention._time(kernel, max(kernel.service_demand, queue)))
-        return times
-
-    _put_mix_times(mix_times)
 
 
 def loads_times(dram: float, l2: float) -> Callable[[], None]:
@@ -407,15 +291,15 @@ def dram_felt_early() -> None:
 
 def no_tiles() -> None:
     """Blocks of persistent kernels share no work."""
-    put(fit, "is_persistent", lambda launch, blocks_per_sm, gpu: False)
+    put(blocks, "is_persistent", lambda launch, blocks_per_sm, gpu: False)
 
 
 def tiles_uncounted() -> None:
     """Each block of a persistent kernel has as many tiles as where no counter tells."""
 
     def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
-        shared = not launch.block_lengths and fit.is_persistent(launch, blocks_per_sm, gpu)
-        return launch.blocks * (fit.TILES_OF_A_BLOCK if shared else 1)
+        shared = not launch.block_lengths and blocks.is_persistent(launch, blocks_per_sm, gpu)
+        return launch.blocks * (blocks.TILES_OF_A_BLOCK if shared else 1)
 
     put(fit, "tiles", tiles)
 
@@ -424,6 +308,16 @@ def no_late_last() -> None:
     """Blocks that wait for an SM of a persistent kernel start as one is free."""
     known = fit._shape
     put(fit, "_shape", lambda *launch: replace(known(*launch), late_last=False))
+
+
+def no_last_blocks() -> None:
+    """No block of a reduction goes on alone."""
+    put(fit, "last_blocks", lambda launch, gpu: (launch.mix, 0.0))
+
+
+def no_reading_once() -> None:
+    """Blocks whose shared memory holds all that they read read ahead, too."""
+    put(fit, "_reads_once", lambda launch: False)
 
 
 def no_unequal_blocks() -> None:
@@ -576,19 +470,15 @@ def no_uncounted_pipe() -> None:
     put(contention, "UNCOUNTED", math.inf)
 
 
-def no_totals() -> None:
-    """What kernels of a mix use together may be more than an SM has."""
-    _put_in_mixing("_totals", lambda uses, shares: [0.0])
-
-
 def counted_clusters() -> None:
     """Only launches whose clusters were counted have any."""
-    known = fit.cluster_blocks
+    known = blocks.cluster_blocks
 
     def cluster_blocks(launch: KernelLaunch, *rest: Any) -> int:
         return known(launch, *rest) if launch.mix is not None and launch.mix.cluster is not None else 1
 
-    put(fit, "cluster_blocks", cluster_blocks)
+    for module in (fit, blocks):
+        put(module, "cluster_blocks", cluster_blocks)
 
 
 def no_start_bound() -> None:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from math import prod, sqrt
 from typing import NamedTuple
 
+from gpusim.calibrate.blocks import cluster_blocks, last_blocks, tiles
 from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
-from gpusim.hardware.compute_capability import CAPABILITIES
-from gpusim.hardware.gpcs import most_clusters
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
     BUFFERS,
@@ -56,13 +55,8 @@ SPREADS = (0.4, 0.6, 0.8, 1.0)  # of the lengths of blocks along a row: 1 is tha
 UNEQUAL = 0.1  # how much more active SMs are than recorded, which blocks of equal length do not explain
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
-CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; more than 8 are not portable
-MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
 LEAST_L1_BYTES = 28 * 1024  # of an SM, at the largest carve-out of its shared memory (228 of 256 KiB on an H100)
 SIZED_BY_DRIVER = 7.0  # compute capability from which on a driver sizes the carve-out of shared memory by the kernel
-TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
-MOST_TILES = 16  # of a block: finer ones make no step that could be seen
-EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 BLOCK_ENDS_CYCLES = 2280.0  # of a block that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
@@ -81,7 +75,7 @@ def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     model, ramp_us = unfitted(launch, gpu, place)
     recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)
-    best, makespan = _fitted(model, launch.mix, alone, gpu)
+    best, makespan = _fitted(model, last_blocks(launch, gpu)[0], alone, gpu)
     if ramp_us > 0.0:
         work = ramp_us / (recorded - latency - ramp_us) * makespan / _block_us(best)
         best = replace(best, ramp_work=work)
@@ -127,9 +121,12 @@ def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelMod
     """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us)."""
     blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
-    working_us = launch.duration_us - latency - ramp_us
-    model = _shape(_active_within(working_us, launch, gpu), blocks_per_sm, working_us, gpu)
-    return replace(model, latency_us=latency), ramp_us
+    mix, share = last_blocks(launch, gpu)
+    last_us = share * (launch.duration_us - latency - ramp_us)  # the SMs are free: as if it came before the work
+    working_us = launch.duration_us - latency - ramp_us - last_us
+    others = _active_within(working_us, launch.model_copy(update={"mix": mix}), gpu)
+    model = _shape(others, blocks_per_sm, working_us, gpu)
+    return replace(model, latency_us=latency + last_us), ramp_us
 
 
 def _active_within(working_us: float, launch: KernelLaunch, gpu: GPU) -> KernelLaunch:
@@ -221,69 +218,6 @@ def _tried(model: KernelModel, mix: Mix | None, alone: Alone) -> _Tried:
     return _Tried(model, times.makespan_us, misfit, times.active / _active_share(mix) - 1.0)
 
 
-def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
-    """Whether a launch looks persistent: one block on each SM, or on each that its clusters can have [D]."""
-    if blocks_per_sm > 1:
-        return False
-    return launch.blocks in (gpu.sm_count, _cluster_sms(cluster_blocks(launch, blocks_per_sm, gpu), gpu))
-
-
-def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
-    """Return the tiles of a launch: more tiles than blocks if blocks share the work as they go, else one per block.
-
-    Blocks of a persistent kernel differ by at most one tile. The SM with the fewest active cycles therefore gives the
-    length of a tile, and the mean SM gives their number [D]. If some SMs have no block, the others did half a tile less
-    than the most, on the mean. If all blocks of recorded clusters did the same work, each has one tile [D].
-    """
-    blocks = launch.blocks
-    if launch.block_lengths or not is_persistent(launch, blocks_per_sm, gpu):
-        return blocks
-    mix = launch.mix
-    if mix is None or not mix.active_cycles_avg or not mix.active_cycles_max or mix.active_cycles_min is None:
-        return TILES_OF_A_BLOCK * blocks
-    mean = mix.active_cycles_avg / mix.active_cycles_max
-    if blocks == gpu.sm_count:
-        tile = 1.0 - mix.active_cycles_min / mix.active_cycles_max
-        most = _whole_tiles(tile)
-        fewer = min(1.0, max(0.0, 1.0 - mean) / tile) if tile > 0.0 else 0.0
-    else:
-        spread = 1.0 - min(1.0, mean * gpu.sm_count / blocks)
-        if spread < EQUAL_BLOCKS and mix.cluster is not None:
-            return blocks
-        most, fewer = _whole_tiles(2.0 * spread), 0.5
-    return max(blocks, round(blocks * (most - fewer))) if most > 1 else blocks
-
-
-def _whole_tiles(tile: float) -> int:
-    """Tiles of the block that has most, from the share of its time that one takes."""
-    return max(1, min(MOST_TILES, round(1.0 / max(tile, 1.0 / MOST_TILES))))
-
-
-def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
-    """Return the blocks per cluster of a launch, 1 for a launch without clusters.
-
-    If the recording does not tell, clusters of more than two blocks are guessed [D]. Such a kernel has one block per SM
-    and more shared memory than a block could have before clusters existed. Its grid has 3 to 8 blocks in x or y, which
-    form one cluster; or one dimension, with as many blocks as clusters of the largest size can have.
-    """
-    if launch.mix is not None and launch.mix.cluster is not None:
-        return prod(launch.mix.cluster)
-    if blocks_per_sm > 1 or launch.shared_memory_per_block_bytes <= MOST_BEFORE_CLUSTERS:
-        return 1
-    for blocks in launch.grid[:2]:
-        if blocks in CLUSTERS:
-            return blocks if launch.blocks <= _cluster_sms(blocks, gpu) else 1
-    most = _cluster_sms(CLUSTERS[-1], gpu)
-    if launch.grid != (most, 1, 1) or not gpu.sms_per_gpc:
-        return 1
-    return next(blocks for blocks in CLUSTERS if _cluster_sms(blocks, gpu) == most)
-
-
-def _cluster_sms(blocks: int, gpu: GPU) -> int:
-    """Return the SMs that clusters of this size can occupy at once, with one block per SM."""
-    return blocks * most_clusters(gpu.gpc_of_sm, blocks)
-
-
 def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU) -> KernelModel:
     """The kernel without what its replay alone tells, from a launch whose blocks worked for ``working_us``."""
     foot = launch_footprint(launch, gpu)
@@ -370,7 +304,7 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
     Nothing covers the start and the end of a block that is alone on its SM, nor of blocks in one wave, which start and
-    end together [D]. Reading ahead does not hide longer reads in one wave.
+    end together [D]. Blocks of one wave, and those that read no more than their shared memory holds, do not read ahead.
     """
     launch, kernel, residents, working_us, exposed, tiled = recorded
     moved = _dram_bytes(launch) + _left_bytes(launch, working_us, gpu)
@@ -384,11 +318,18 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     least_free = max(min(1.0, turns), _time_without_queues(kernel, residents, launch.mix, exposed))
     longer = _reads_longer(launch, gpu)
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), longer)
-    dram, l2, early = read_ahead(dram, l2, free, 1.0 if kernel.one_wave else exposed)
+    once = kernel.one_wave or _reads_once(launch)
+    dram, l2, early = read_ahead(dram, l2, free, 1.0 if once else exposed)
     hits_exposed = hit_wait_share(launch.mix) * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
     waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - least_free / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
+
+
+def _reads_once(launch: KernelLaunch) -> bool:
+    """Whether a block reads no more than its shared memory holds, so that it has nothing to read ahead."""
+    read = launch.mix.l1_read_bytes if launch.mix is not None else None
+    return read is not None and read <= launch.shared_memory_per_block_bytes
 
 
 def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:

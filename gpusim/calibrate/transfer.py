@@ -39,6 +39,8 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         model.demand, foot.warps / target.limits.sub_partitions, clock, lanes, source.model, target.model
     )
     loading = min(model.latency_us, launch.load_us or 0.0)
+    launching = min(model.latency_us - loading, source.model.launch_latency_us)
+    last_us = model.latency_us - loading - launching  # by the last blocks
     set_to, least = carveouts(launch, foot, fit.blocks_per_sm, target)
     moved = replace(
         model,
@@ -54,7 +56,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         dram_share_us=model.dram_share_us * bandwidth,
         l2_share_us=model.l2_share_us * l2_bandwidth,
         l2_apart_us=model.l2_apart_us * l2_bandwidth,
-        latency_us=loading + min(model.latency_us - loading, target.model.launch_latency_us),
+        latency_us=loading + min(launching, target.model.launch_latency_us) + last_us * clock,
     )
     per_work = work_blocks(model) / work_blocks(moved)  # where more blocks do a ramp they move no more bytes
     moved = replace(
