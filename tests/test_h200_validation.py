@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from experiments.h200_validation import ablation, crossval, intervals, mixing_patches, patches, run, sets, tables, variants
+from experiments.h200_validation import (
     ablation,
     crossval,
     intervals,
+    mixing_patches,
     patches,
     run,
     sets,
@@ -422,7 +423,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
 }
 EVERY_PATCH = """
 import json, os, sys
-from experiments.h200_validation import ablation, crossval, intervals, mixing_patches, patches, run, sets, tables, variants
+from experiments.h200_validation import variants
 from gpusim.lab import validate
 
 where, unlike = json.load(sys.stdin), 1e-6
