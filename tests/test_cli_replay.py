@@ -270,6 +270,36 @@ def test_replay_shows_latencies_of_streams_with_arrivals(tmp_path: Path, capsys:
     assert lines[at + 4] == ""
 
 
+def test_targets_of_programs_are_held_or_missed(tmp_path: Path, capsys: Capture) -> None:
+    """Alone each kernel takes 10 us; one after the other the second ends after 20."""
+    path = saved(tmp_path, *(Stream(name=name, operations=(kernel(name, 1, 10.0),)) for name in ("a", "b")))
+    argv = ["replay", path, "--policy", "serial", "--slo", "a=x1.5", "--slo", "b=15us"]
+    assert cli.main(argv) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    at = lines.index("Targets, and what is reached")
+    assert lines[at + 3 : at + 5] == ["a=x1.5 held, 1.00x", "b=15us missed, 20.0 µs"]
+    content = run_json(capsys, *argv, "--json")
+    assert isinstance(content, dict)
+    held = [(one["target"], one["policy"], one["held"], one["slowdown"]) for one in content["targets"]]
+    assert held == [("a=x1.5", "serial", True, pytest.approx(1.0)), ("b=15us", "serial", False, pytest.approx(2.0))]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--slo", "c=x2"], "--slo: names program 'c'; expected one of a, b"),
+        (["--slo", "a=2"], "--slo: is 'a=2'; expected PROGRAM=x1.2 or PROGRAM=5ms"),
+        (["--slo", "a=x2", "--restart"], "--slo: is of one pass or of requests; expected no --restart"),
+    ],
+)
+def test_targets_that_no_replay_can_have_are_refused(
+    more: list[str], said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = saved(tmp_path, *(Stream(name=name, operations=(kernel(name, 1, 10.0),)) for name in ("a", "b")))
+    assert cli.main(["replay", path, *more]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_replay_without_kernels(tmp_path: Path, capsys: Capture) -> None:
     path = saved(tmp_path, Stream(name="s", operations=(Host(id="h", kind="host", what="other", duration_us=0.0),)))
     content = run_json(capsys, "replay", path, "--policy", "leftover", "--json", "--out", str(tmp_path / "out"))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.advise.run import Row as Advised
 from experiments.chosen_errors import Evidence, Point
-from experiments.control_worth import fresh, plans
+from experiments.control_worth import fresh, plans, programs
 from experiments.control_worth.expected import WAYS
 from experiments.control_worth.fresh_report import Fresh, cases, page
 from experiments.control_worth.plans import HERE, NOTHING, known, line_of, read, session_on
@@ -270,3 +271,22 @@ def test_an_equal_plan_is_found_whatever_the_order_of_its_streams() -> None:
     turned = replace(first, plan=replace(first.plan, lanes=first.plan.lanes[::-1]))
     assert fresh.identity(turned) == fresh.identity(first)
     assert len({fresh.identity(one) for one in trials if one.workload == first.workload}) > 5
+
+
+def test_a_setting_of_two_programs_gains_over_plain_streams() -> None:
+    def row(mechanism: str, setting: str, predicted_us: float, measured_us: float, pair: str = "a + b") -> Advised:
+        return Advised("h100", pair, mechanism, setting, predicted_us, measured_us, "")
+
+    measured = [
+        row("in turn", "one after the other", 150.0, 160.0),
+        row("streams", "equal priority", 100.0, 110.0),
+        row("priority", "a first", 80.0, 100.0),
+        row("SM split", "64+68 SMs", 125.0, 88.0),
+        row("MPS", "50+50 %", 100.0, 100.0, "processes"),
+    ]
+    found = {one.level: one for one in programs.rows(measured)}
+    assert {one.workload for one in found.values()} == {"h100: a + b"}
+    assert found["priorities"].predicted_gain == pytest.approx(25.0)
+    assert found["priorities"].measured_gain == pytest.approx(10.0)
+    assert found["masks"].predicted_gain == pytest.approx(-20.0)
+    assert found["masks"].measured_gain == pytest.approx(25.0)

@@ -186,10 +186,10 @@ def most_frequent(seen: int, of: int) -> float:
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
-def chances(rows: Sequence[Row]) -> dict[str, float]:
+def chances(rows: Sequence[Row], levels: Sequence[str] = MEASURED_LEVELS) -> dict[str, float]:
     """How likely a mean gain so far from 0 is by chance, for each level, corrected for their number."""
-    found = [[one.measured for one in choices(rows, level)] for level in MEASURED_LEVELS]
-    return dict(zip(MEASURED_LEVELS, holm([sign_flip(gains) for gains in found]), strict=True))
+    found = [[one.measured for one in choices(rows, level)] for level in levels]
+    return dict(zip(levels, holm([sign_flip(gains) for gains in found]), strict=True))
 
 
 def significant(rows: Sequence[Row]) -> str:
@@ -201,10 +201,16 @@ def significant(rows: Sequence[Row]) -> str:
     return f"Only the mean {named} is significant after Holm's correction; the other levels tie with plain streams."
 
 
-def level_table(rows: Sequence[Row]) -> str:
+def level_titles() -> list[str]:
+    """Titles of the columns of `level_cells`."""
+    titles = ["level of control", "plans measured", "predicted", "measured, mean (95 %)", "least to most", "p (Holm)"]
+    return [*titles, "best measured", "regret", "all plans: predicted less measured, points"]
+
+
+def level_cells(rows: Sequence[Row], levels: Sequence[str] = MEASURED_LEVELS) -> list[list[str]]:
     """What each level gains, over all workloads that have it."""
     cells = []
-    for level, p in chances(rows).items():
+    for level, p in chances(rows, levels).items():
         found = choices(rows, level)
         measured = [one.measured for one in found]
         plans = [row for mine in plans_at(rows, level).values() for row in mine]
@@ -223,11 +229,14 @@ def level_table(rows: Sequence[Row]) -> str:
                 f"{mean(errors):+.1f} (mean size {mean([abs(error) for error in errors]):.1f})",
             ]
         )
-    quotas = choices(rows, "quotas")
-    cells.append([LEVELS["quotas"], "0", f"{mean([one.predicted for one in quotas]):+.1f} %", *["not measured"] * 6])
-    titles = ["level of control", "plans measured", "predicted", "measured, mean (95 %)", "least to most", "p (Holm)"]
-    titles += ["best measured", "regret", "all plans: predicted less measured, points"]
-    return table(titles, cells)
+    return cells
+
+
+def level_table(rows: Sequence[Row]) -> str:
+    """What each level gains, and what quotas are predicted to gain."""
+    quotas = [one.predicted for one in choices(rows, "quotas")]
+    unmeasured = [LEVELS["quotas"], "0", f"{mean(quotas):+.1f} %", *["not measured"] * 6]
+    return table(level_titles(), [*level_cells(rows), unmeasured])
 
 
 def kind_table(rows: Sequence[Row], of: Callable[[Choice], float]) -> str:

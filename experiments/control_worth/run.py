@@ -22,7 +22,7 @@ from pathlib import Path
 
 from experiments import chosen_errors
 from experiments.chosen_errors import Evidence
-from experiments.control_worth import expected, fresh, fresh_report, report
+from experiments.control_worth import expected, fresh, fresh_report, programs, report
 from experiments.control_worth.fresh_report import Fresh
 from experiments.control_worth.plans import (
     HERE,
@@ -150,7 +150,7 @@ def page(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, object]:
     """What the page says."""
     known = evidence(rows, again)
     here, other = (expected.page(known[gpu], [row for row in again if row.gpu == gpu]) for gpu in (GPU, OTHER_GPU))
-    numbers = report.page(rows, known[GPU]) | fresh_report.page(again, fresh.TESTS) | here
+    numbers = report.page(rows, known[GPU]) | fresh_report.page(again, fresh.TESTS) | programs.page() | here
     return numbers | {f"{OTHER_GPU}_{name}": value for name, value in other.items()}
 
 

@@ -38,7 +38,7 @@ from gpusim.choose.serving import (
 )
 from gpusim.choose.settings import Setting, settings_by
 from gpusim.choose.settings import settings as every_setting
-from gpusim.choose.targets import Target, target_of
+from gpusim.choose.targets import Target, targets_of
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import Step, no_step, require_step
@@ -232,11 +232,7 @@ def advise(
         raise InputError(None, "programs", f"{quote(trace.name)} is one program", "two or more to share a GPU")
     if not (isinstance(targets, list | tuple) and all(isinstance(one, str | Target) for one in targets)):
         raise InputError(None, "targets", f"is {quote(targets)}", "a list such as ['prefill=x1.2', 'decode=5ms']")
-    wanted = tuple(target_of(one) if isinstance(one, str) else one for one in targets)
-    for target in wanted:
-        if target.program not in names:
-            problem = f"names program {quote(target.program)}"
-            raise InputError(None, "--slo", problem, expected_one_of(names, target.program))
+    wanted = targets_of(targets, names)
     if objective is not None and not (isinstance(objective, str) and objective in OBJECTIVES):
         raise InputError(None, "objective", f"is {quote(objective)}", expected_one_of(OBJECTIVES, str(objective)))
     compared = _compared(session.gpu, names, settings, ways)

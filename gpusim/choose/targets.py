@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
+from statistics import fmean
 
-from gpusim.common.errors import InputError, quote
+from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.numbers import MICROSECONDS
+from gpusim.common.tables import number
+from gpusim.results.metrics import TARGET_PERCENTILE, latencies_us, percentile, times_as_long
+from gpusim.results.runs import Replayed
 
 TARGETS = "PROGRAM=x1.2 or PROGRAM=5ms: a slowdown, or a time with its unit"
 
@@ -32,6 +36,12 @@ class Target:
         assert self.latency_us is not None
         return round(latency_us[self.program] / self.latency_us, 9)
 
+    def value(self, slowdown: Mapping[str, float], latency_us: Mapping[str, float]) -> str:
+        """What it limits, of programs with these values."""
+        if self.slowdown is not None:
+            return f"{number(slowdown[self.program], 2)}x"
+        return f"{number(latency_us[self.program])} µs"
+
     def reached(self, slowdown: Mapping[str, float], latency_us: Mapping[str, float]) -> str:
         """The smallest value that programs with these values keep, as `target_of` reads it, rounded up."""
         if self.slowdown is not None:
@@ -54,3 +64,21 @@ def target_of(text: str) -> Target:
     if found[1]:
         return Target(name, slowdown=number)
     return Target(name, latency_us=number * MICROSECONDS[found[3]])
+
+
+def targets_of(texts: Iterable[str | Target], programs: Sequence[str]) -> tuple[Target, ...]:
+    """Read the targets of some programs."""
+    found = tuple(target_of(one) if isinstance(one, str) else one for one in texts)
+    for target in found:
+        if target.program not in programs:
+            problem = f"names program {quote(target.program)}"
+            raise InputError(None, "--slo", problem, expected_one_of(programs, target.program))
+    return found
+
+
+def values_of(result: Replayed) -> tuple[dict[str, float], dict[str, float]]:
+    """What targets limit, of each program in a replay without restarts: slowdown, and time of a pass or request, us."""
+    alone_us = {run.program: run.solo_us for run in result.program_runs}
+    passes = {run.program: [run.end_us - run.release_us] for run in result.program_runs} | latencies_us(result)
+    slowdown = {name: times_as_long(fmean(times), alone_us[name]) for name, times in passes.items()}
+    return slowdown, {name: percentile(times, TARGET_PERCENTILE) for name, times in passes.items()}

@@ -10,6 +10,7 @@ from gpusim.commands.arguments import (
     gpu_arguments,
     json_flag,
     require_picture,
+    target_argument,
     trace_and_session,
     whole,
     with_settings,
@@ -37,14 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default with --arrivals): the least ANTT; throughput (default with --slo): the largest STP of the programs "
         "without a target; beside --arrivals other programs restart until the last request arrives",
     )
-    parser.add_argument(
-        "--slo",
-        action="append",
-        default=[],
-        metavar="PROGRAM=x1.2|PROGRAM=5ms",
-        help="a target of a program: its largest slowdown over its isolated run, or the longest time of a pass; with "
-        "--arrivals the slowdown is the mean of its requests, and the time their 95th percentile; repeatable",
-    )
+    target_argument(parser)
     arrivals_argument(parser)
     parser.add_argument(
         "--settings",

@@ -232,6 +232,18 @@ ARRIVALS = "every:TIME (in us, or such as 5ms), poisson:PER_S, or a FILE.csv of 
 _TIME_COLUMNS = {"time_us": 1.0, "us": 1.0, "time_ms": 1e3, "ms": 1e3, "time_s": 1e6, "s": 1e6}
 
 
+def target_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--slo``."""
+    parser.add_argument(
+        "--slo",
+        action="append",
+        default=[],
+        metavar="PROGRAM=x1.2|PROGRAM=5ms",
+        help="a target of a program: its largest slowdown over its isolated run, or the longest time of a pass; with "
+        "--arrivals the slowdown is the mean of its requests, and the time their 95th percentile; repeatable",
+    )
+
+
 def arrivals_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--arrivals``."""
     parser.add_argument(

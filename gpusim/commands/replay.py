@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import gpusim
+from gpusim.choose.targets import Target, target_of, targets_of, values_of
 from gpusim.commands.arguments import (
     DETAILS,
     arrivals_argument,
@@ -16,10 +18,12 @@ from gpusim.commands.arguments import (
     gpu_arguments,
     json_flag,
     of_program,
+    target_argument,
     trace_and_session,
     whole,
     with_settings,
 )
+from gpusim.common.errors import InputError
 from gpusim.common.files import require_new_folder, require_output, require_two_outputs
 from gpusim.common.progress import Step, named_steps
 from gpusim.common.tables import print_json
@@ -47,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help=f"print more tables: a list separated by commas of {', '.join(DETAILS)}; or all",
     )
+    target_argument(parser)
     json_flag(parser)
 
 
@@ -102,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
     require_two_outputs(args.out, args.timeline)
     with named_steps() as step:
         placements = args.out is not None or args.timeline is not None
-        comparison = compared(args, step, placements, residents=args.out is not None)
+        comparison = compared(args, step, placements, residents=args.out is not None, slo=args.slo)
         if args.timeline is not None:
             step(f"writing {args.timeline}")
             save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
@@ -111,13 +116,31 @@ def run(args: argparse.Namespace) -> None:
             from gpusim.io.report.content import FILE, content_of, content_text
 
             write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison, command_of(args)))})
+    targets = [target_of(text) for text in args.slo]
     if args.json:
         from gpusim.results.comparison import as_json
 
-        return print_json(as_json(comparison))
+        return print_json(as_json(comparison) | targets_json(comparison, targets))
     from gpusim.commands.replay_tables import print_comparison
 
-    print_comparison(comparison, args.details)
+    print_comparison(comparison, args.details, targets)
+
+
+def targets_json(comparison: gpusim.Comparison, targets: Sequence[Target]) -> dict[str, object]:
+    """What programs reach of their targets under each policy; nothing without targets."""
+    reached = {entry.result.policy: values_of(entry.result) for entry in comparison.entries}
+    found = [
+        {
+            "target": str(target),
+            "policy": policy,
+            "held": target.over(slowdown, latency_us) <= 1.0,
+            "slowdown": slowdown[target.program],
+            "latency_us": latency_us[target.program],
+        }
+        for target in targets
+        for policy, (slowdown, latency_us) in reached.items()
+    ]
+    return {"targets": found} if found else {}
 
 
 def command_of(args: argparse.Namespace) -> str:
@@ -133,7 +156,9 @@ def command_of(args: argparse.Namespace) -> str:
     return shlex.join([*words, *["--restart"] * args.restart])
 
 
-def compared(args: argparse.Namespace, step: Step, placements: bool, residents: bool) -> gpusim.Comparison:
+def compared(
+    args: argparse.Namespace, step: Step, placements: bool, residents: bool, slo: Sequence[str] = ()
+) -> gpusim.Comparison:
     """Read the traces and replay them under the policies that the arguments of `add_replay_arguments` name.
 
     Placements and the contents of each SM are kept on demand, unless the trace is too large to show them.
@@ -145,6 +170,8 @@ def compared(args: argparse.Namespace, step: Step, placements: bool, residents: 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
         trace, notes = with_settings(trace, args), [""]
+        if targets_of(slo, [program.name for program in trace.programs]) and args.restart:
+            raise InputError(None, "--slo", "is of one pass or of requests", "no --restart")
         if args.alternatives == "fitting":
             trace, notes[0] = fitting(trace, session.gpu)
         else:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import fsum
 
+from gpusim.choose.targets import Target, values_of
 from gpusim.commands.arguments import DETAILS
 from gpusim.common.tables import (
     Column,
@@ -35,7 +36,7 @@ MOST_KERNELS = 20  # beyond which those of one name stand together
 Table = tuple[list[Column], list[list[str]], str]
 
 
-def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> None:
+def print_comparison(comparison: Comparison, details: Collection[str] = (), targets: Sequence[Target] = ()) -> None:
     """Print the comparison of the policies, the verdict, the notes, and the tables of `DETAILS` that are asked for."""
     trace, gpu = comparison.trace, comparison.gpu
     best = comparison.entries[0].result
@@ -53,6 +54,8 @@ def print_comparison(comparison: Comparison, details: Collection[str] = ()) -> N
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
     if latencies_us(best):
         _print_by_policy(_latency_table(shown))
+    if targets:
+        _print_by_policy(_target_table(shown, targets))
     if alone and best.kernel_runs:
         _print(_time_table(best))
     for name in DETAILS:
@@ -142,6 +145,15 @@ def _latency_table(results: Sequence[Result]) -> Table:
     ]
     columns = [Column("program"), *numbers(*(result.policy for result in results))]
     return columns, rows, "Latency of requests, µs: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
+
+
+def _target_table(results: Sequence[Result], targets: Sequence[Target]) -> Table:
+    found = [values_of(result) for result in results]
+    rows = [
+        [str(target), *(f"{'missed' if target.over(*of) > 1.0 else 'held'}, {target.value(*of)}" for of in found)]
+        for target in targets
+    ]
+    return [Column("target"), *numbers(*(result.policy for result in results))], rows, "Targets, and what is reached"
 
 
 def _kernel_table(runs: Sequence[KernelRun], title: str) -> Table:
