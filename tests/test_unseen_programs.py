@@ -16,11 +16,17 @@ from gpusim.lab.scores import Scored
 from gpusim.lab.whole_models import model_conditions, predictor
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_programs"
-QUICK = {"first set": "feed_forward_fp8", "second set": "image_preparation_fp32", "third set": "ising_int8"}
+QUICK = {
+    "first set": "feed_forward_fp8",
+    "second set": "image_preparation_fp32",
+    "third set": "ising_int8",
+    "fourth set": "equivariant_fp32",
+}
 POINTS = {
     "first set": {"isolated": 24, "sm_curve": 120, "streams": 12, "green": 60},
     "second set": {"isolated": 28, "sm_curve": 140, "streams": 14, "green": 70},
     "third set": {"isolated": 20, "sm_curve": 100, "streams": 10, "green": 50},
+    "fourth set": {"isolated": 18, "sm_curve": 90, "streams": 9, "green": 45},
 }
 sets = pytest.mark.parametrize("programs", study.SETS, ids=lambda one: one.name)
 

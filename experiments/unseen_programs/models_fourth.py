@@ -1,6 +1,6 @@
 """A fourth set of whole programs: `python -m gpusim record models_fourth.py --out DIR --outcomes`, in the repository.
 
-Written before any of them ran on a GPU, of kinds that neither the first three sets nor another recording has. All
+Written before any of them was measured, of kinds that neither the first three sets nor another recording has. All
 weights and inputs are random, and the pairs follow from `SEED`.
 """
 

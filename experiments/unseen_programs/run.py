@@ -1,8 +1,9 @@
 """Whole programs of kinds that the model was never fitted to: `python experiments/unseen_programs/run.py [--out DIR]`.
 
-`models.py`, `models_second.py` and `models_third.py` name PyTorch programs and pairs of them. Each was written before
-any of its programs ran on a GPU, and `gpusim record FILE --outcomes` recorded it. `first.csv` has the scores of the
-model as it was when a set was recorded, and is never made anew. `result.csv` has those of today's model.
+`models.py`, `models_second.py`, `models_third.py` and `models_fourth.py` name PyTorch programs and pairs of them. Each
+was written before any of its programs was measured, and `gpusim record FILE --outcomes` recorded it. `first.csv` has
+the scores of the model as it was when a set was recorded, and is never made anew. `result.csv` has those of today's
+model.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ SETS = (
     Programs("first set", "models.py", "h100-sxm", "h100-sxm", "f6abd50d"),
     Programs("second set", "models_second.py", "h200", "h200", "ae8b2599"),
     Programs("third set", "models_third.py", "h200_third", "h200", "8dca8500"),
+    Programs("fourth set", "models_fourth.py", "h200_fourth", "h200", "23f702d1"),
 )
 
 
