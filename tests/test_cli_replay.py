@@ -284,11 +284,28 @@ def test_targets_of_programs_are_held_or_missed(tmp_path: Path, capsys: Capture)
     assert held == [("a=x1.5", "serial", True, pytest.approx(1.0)), ("b=15us", "serial", False, pytest.approx(2.0))]
 
 
+def test_targets_of_requests_are_of_their_95th_percentile(tmp_path: Path, capsys: Capture) -> None:
+    """Of 100 requests of 10 us the first waits behind b, which takes 200 us, and the next 18 behind one another."""
+    path = saved(
+        tmp_path, *(Stream(name=name, operations=(kernel(name, 1, us),)) for name, us in (("b", 200.0), ("a", 10.0)))
+    )
+    argv = ["replay", path, "--policy", "serial", "--arrivals", "a=every:20", "--slo", "a=170us", "--slo", "a=150us"]
+    content = run_json(capsys, *argv, "--json")
+    assert isinstance(content, dict)
+    latencies = sorted([max(10.0, 210.0 - 10.0 * n) for n in range(100)])
+    assert [one["held"] for one in content["targets"]] == [True, False]
+    assert content["targets"][0]["latency_us"] == pytest.approx(latencies[94], rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (["--slo", "c=x2"], "--slo: names program 'c'; expected one of a, b"),
         (["--slo", "a=2"], "--slo: is 'a=2'; expected PROGRAM=x1.2 or PROGRAM=5ms"),
+        (
+            ["--slo", "a=x2", "--arrivals", "a=every:9"],
+            "--slo: is a slowdown, and a has arrivals; expected a time such as",
+        ),
         (["--slo", "a=x2", "--restart"], "--slo: is of one pass or of requests; expected no --restart"),
     ],
 )

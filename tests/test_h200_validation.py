@@ -150,7 +150,7 @@ def test_names_of_datasets() -> None:
     folders = (variants.DATA, variants.DATA / "small", variants.TRANSFORMER, variants.TRANSFORMER / "models")
     assert [run.name_of(str(one)) for one in folders] == ["data", "small", "transformer", "transformer models"]
     unseen = (run.UNSEEN_CALLS, *(one.case for one in run.UNSEEN_PROGRAMS))
-    programs = [f"unseen_programs, {which} set" for which in ("first", "second", "third")]
+    programs = [f"unseen_programs, {which} set" for which in ("first", "second", "third", "fourth")]
     assert [run.name_of(case.folder) for case in unseen] == ["unseen_kernels", *programs]
     assert all(Path(case.folder).is_dir() for case in unseen)
 

@@ -7,6 +7,7 @@ import pytest
 
 from gpusim.calibrate.blocks import last_blocks
 from gpusim.calibrate.fit import anchored
+from gpusim.calibrate.scaling import confined_us
 from gpusim.calibrate.transfer import transferred
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import load_gpu
@@ -39,6 +40,7 @@ def test_a_block_of_each_result_goes_on_alone() -> None:
         reduction(blocks=398),  # some SMs have a block less
         reduction(active_cycles_max=1120.0),  # the rest is short
         reduction(active_cycles_min=700.0),  # blocks differ in length on all SMs
+        reduction(row=25, active_cycles_avg=1030.0),  # far fewer SMs go on than there are last blocks
         reduction(active_cycles_min=None),
         reduction().model_copy(update={"mix": None}),
         reduction().model_copy(update={"block_lengths": (1.0, 2.0)}),
@@ -55,6 +57,8 @@ def test_what_they_take_does_not_grow_on_fewer_sms() -> None:
     last_us = working_us * (1.0 - 1020.0 / 5000.0)
     assert model.latency_us == pytest.approx(GPU.model.launch_latency_us + last_us)
     assert model.latency_us + run_alone(model, GPU)[0] == pytest.approx(50.0)
+    even = anchored(reduction(active_cycles_avg=1000.0, active_cycles_max=1020.0), GPU)
+    assert confined_us(model, 50, GPU) - 50.0 < 0.5 * (confined_us(even, 50, GPU) - 50.0)
 
 
 def test_it_takes_longer_on_a_slower_gpu() -> None:

@@ -304,10 +304,25 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "choices": choice_table(found),
         "errors": error_table(rows),
     }
+    values |= _of_last(rows, found)
     for gpu in GPUS:
         mine = [one.regret_percent for one in found if one.row.gpu == gpu]
         values |= {f"{gpu}_pairs": len(mine), f"{gpu}_regret": fmean(mine), f"{gpu}_most": max(mine)}
     return values
+
+
+def _of_last(rows: Sequence[Row], found: Iterable[Chosen]) -> dict[str, object]:
+    """What the page says of the pairs that were measured last: those of the H200 with priorities."""
+    last = {row.pair for row in rows if row.gpu == "h200" and row.mechanism == "priority"}
+    regrets = [one.regret_percent for one in found if one.row.gpu == "h200" and one.row.pair in last]
+    errors = [row.error_percent for row in rows if row.gpu == "h200" and row.pair in last]
+    return {
+        "last_pairs": len(last),
+        "last_regret": fmean(regrets),
+        "last_most": max(regrets),
+        "last_error": _mean(map(abs, errors)),
+        "last_bias": _mean(errors),
+    }
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from experiments.advise import run as advise
-from experiments.control_worth.report import Row, choices, gain, level_cells, level_titles, mean
+from experiments.control_worth.report import Row, choices, gain, level_cells, level_titles, mean, significant
 from experiments.markdown import table
 from gpusim.common.tables import grouped
 
@@ -50,6 +50,14 @@ def page() -> dict[str, object]:
     return {
         "programs": table(level_titles(), level_cells(found, levels)),
         "program_pairs": len({row.workload for row in found}),
+        "program_both": len(_programs(found, "h200") & _programs(found, "h100")),
+        "program_significant": significant(found, levels),
         "program_plans": len(found),
         **gains,
     }
+
+
+def _programs(rows: Iterable[Row], gpu: str) -> set[tuple[str, ...]]:
+    """Pairs that ran on a GPU, by the names of their programs."""
+    pairs = (row.workload.removeprefix(f"{gpu}: ") for row in rows if row.workload.startswith(f"{gpu}: "))
+    return {tuple(side.partition(" ")[2] for side in pair.split(" + ")) for pair in pairs}

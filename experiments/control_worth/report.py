@@ -192,9 +192,9 @@ def chances(rows: Sequence[Row], levels: Sequence[str] = MEASURED_LEVELS) -> dic
     return dict(zip(levels, holm([sign_flip(gains) for gains in found]), strict=True))
 
 
-def significant(rows: Sequence[Row]) -> str:
+def significant(rows: Sequence[Row], levels: Sequence[str] = MEASURED_LEVELS) -> str:
     """Sentence on the levels whose mean gain is significant."""
-    sure = {level: p for level, p in chances(rows).items() if p < CHANCE}
+    sure = {level: p for level, p in chances(rows, levels).items() if p < CHANCE}
     named = " and ".join(f"of {level} (p {p:.3f})" for level, p in sure.items())
     if not sure:
         return "No mean is significant after Holm's correction: all levels tie with plain streams."

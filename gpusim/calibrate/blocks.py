@@ -15,9 +15,9 @@ TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
 MOST_TILES = 16  # of a block: finer ones make no step that could be seen
 EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
 LAST_OF = 4  # blocks of an SM, at least, where some are last ones: of fewer, one more or less shows as much [D]
-FEW = 0.25  # of the SMs have a last block, at most: otherwise blocks differ in length [D]
-LONGER = 2.5  # most SMs that were active for longer, over the blocks of a row of the grid, of which each has one [D]
-LEAST = 0.2  # of the longest active time: a shorter rest is no work of last blocks [D]
+FEW_RESULTS = 0.25  # of the SMs have a last block, at most: otherwise blocks differ in length [D]
+LONG_SMS = 2.5  # SMs that were active for longer, at most, for each block of a row of the grid [D]
+SHORT_REST = 0.2  # of the longest active time: a shorter rest is no work of last blocks [D]
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
@@ -90,7 +90,12 @@ def last_blocks(launch: KernelLaunch, gpu: GPU) -> tuple[Mix | None, float]:
     then active for much longer than the mean, and no SM for much less [D].
     """
     mix, row = launch.mix, launch.grid[0]
-    if mix is None or launch.block_lengths or launch.blocks < LAST_OF * gpu.sm_count or row > FEW * gpu.sm_count:
+    if (
+        mix is None
+        or launch.block_lengths
+        or launch.blocks < LAST_OF * gpu.sm_count
+        or row > FEW_RESULTS * gpu.sm_count
+    ):
         return mix, 0.0
     least, mean, most = mix.active_cycles_min, mix.active_cycles_avg, mix.active_cycles_max
     if least is None or mean is None or most is None or most <= mean:
@@ -98,7 +103,8 @@ def last_blocks(launch: KernelLaunch, gpu: GPU) -> tuple[Mix | None, float]:
     last = row / gpu.sm_count
     others = (mean - last * most) / (1.0 - last)
     longest = 2.0 * others - least  # they spread as far above their mean as below
-    if mean - least > LONGER * last * (most - least) or longest > (1.0 - LEAST) * most:
+    many = mean - least > LONG_SMS * last * (most - least)
+    if many or not 0.0 < longest <= (1.0 - SHORT_REST) * most:
         return mix, 0.0
     update = {"active_cycles_avg": others, "active_cycles_max": longest}
     return mix.model_copy(update=update), 1.0 - longest / most

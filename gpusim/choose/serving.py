@@ -12,7 +12,8 @@ from math import ceil, fsum, inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from gpusim.results.metrics import LATENCY_PERCENTILES, TARGET_PERCENTILE, latencies_us, percentile, requests_us
+from gpusim.choose.targets import passes_us
+from gpusim.results.metrics import LATENCY_PERCENTILES, TARGET_PERCENTILE, percentile, requests_us
 from gpusim.results.result import Result
 from gpusim.session import Session
 from gpusim.trace.edit import with_settings_of
@@ -126,10 +127,7 @@ def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], 
     of_requests, restarted = arriving(trace), looping(trace)
     others = [name for name in alone_us if name not in restarted]
     requests = [requests_us(one) for one in runs]
-    latencies = [
-        {run.program: [run.end_us - run.release_us] for run in one.program_runs} | latencies_us(one, WARM_UP)
-        for one in runs
-    ]
+    latencies = [passes_us(one, WARM_UP) for one in runs]
     at_target = {name: [percentile(of[name], TARGET_PERCENTILE) for of in latencies] for name in others}
     slowdown = {name: fmean(fmean(of[name]) for of in latencies) / alone_us[name] for name in others}
     progress = {

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
-from statistics import fmean
 
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.tables import number
-from gpusim.results.metrics import TARGET_PERCENTILE, latencies_us, percentile, times_as_long
+from gpusim.results.metrics import TARGET_PERCENTILE, latencies_us, percentile
 from gpusim.results.runs import Replayed
 
 TARGETS = "PROGRAM=x1.2 or PROGRAM=5ms: a slowdown, or a time with its unit"
@@ -35,6 +34,10 @@ class Target:
             return round(slowdown[self.program] / self.slowdown, 9)  # x1.9 holds for 1.9000000000000001
         assert self.latency_us is not None
         return round(latency_us[self.program] / self.latency_us, 9)
+
+    def held(self, slowdown: Mapping[str, float], latency_us: Mapping[str, float]) -> bool:
+        """Whether programs with these values keep it."""
+        return self.over(slowdown, latency_us) <= 1.0
 
     def value(self, slowdown: Mapping[str, float], latency_us: Mapping[str, float]) -> str:
         """What it limits, of programs with these values."""
@@ -76,9 +79,16 @@ def targets_of(texts: Iterable[str | Target], programs: Sequence[str]) -> tuple[
     return found
 
 
+def passes_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float]]:
+    """Times of requests, as `latencies_us`; of a program without arrivals the time of its one pass."""
+    once = {run.program: [run.end_us - run.release_us] for run in result.program_runs}
+    return once | latencies_us(result, warm_up)
+
+
 def values_of(result: Replayed) -> tuple[dict[str, float], dict[str, float]]:
-    """What targets limit, of each program in a replay without restarts: slowdown, and time of a pass or request, us."""
-    alone_us = {run.program: run.solo_us for run in result.program_runs}
-    passes = {run.program: [run.end_us - run.release_us] for run in result.program_runs} | latencies_us(result)
-    slowdown = {name: times_as_long(fmean(times), alone_us[name]) for name, times in passes.items()}
-    return slowdown, {name: percentile(times, TARGET_PERCENTILE) for name, times in passes.items()}
+    """What targets limit, of each program in a replay without restarts: slowdown, and time of a pass or request, us.
+
+    The slowdown is of all that a program does, its requests together.
+    """
+    times = {name: percentile(of, TARGET_PERCENTILE) for name, of in passes_us(result).items()}
+    return {run.program: run.slowdown for run in result.program_runs}, times

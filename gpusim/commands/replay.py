@@ -7,10 +7,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import gpusim
-from gpusim.choose.targets import Target, target_of, targets_of, values_of
 from gpusim.commands.arguments import (
     DETAILS,
     arrivals_argument,
@@ -28,6 +27,9 @@ from gpusim.common.files import require_new_folder, require_output, require_two_
 from gpusim.common.progress import Step, named_steps
 from gpusim.common.tables import print_json
 from gpusim.results.metrics import DEFAULT_POLICIES
+
+if TYPE_CHECKING:
+    from gpusim.choose.targets import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +118,9 @@ def run(args: argparse.Namespace) -> None:
             from gpusim.io.report.content import FILE, content_of, content_text
 
             write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison, command_of(args)))})
-    targets = [target_of(text) for text in args.slo]
+    from gpusim.choose.targets import targets_of
+
+    targets = targets_of(args.slo, [program.name for program in comparison.trace.programs])
     if args.json:
         from gpusim.results.comparison import as_json
 
@@ -126,14 +130,30 @@ def run(args: argparse.Namespace) -> None:
     print_comparison(comparison, args.details, targets)
 
 
+def require_targets(trace: gpusim.Trace, slo: Sequence[str], restart: bool) -> None:
+    """Refuse targets that a replay of a trace cannot tell of."""
+    from gpusim.choose.serving import arriving
+    from gpusim.choose.targets import targets_of
+
+    targets = targets_of(slo, [program.name for program in trace.programs])
+    if targets and restart:
+        raise InputError(None, "--slo", "is of one pass or of requests", "no --restart")
+    for target in targets:
+        if target.slowdown is not None and target.program in arriving(trace):
+            problem = f"is a slowdown, and {target.program} has arrivals"
+            raise InputError(None, "--slo", problem, f"a time such as {target.program}=5ms; gpusim advise takes both")
+
+
 def targets_json(comparison: gpusim.Comparison, targets: Sequence[Target]) -> dict[str, object]:
     """What programs reach of their targets under each policy; nothing without targets."""
+    from gpusim.choose.targets import values_of
+
     reached = {entry.result.policy: values_of(entry.result) for entry in comparison.entries}
     found = [
         {
             "target": str(target),
             "policy": policy,
-            "held": target.over(slowdown, latency_us) <= 1.0,
+            "held": target.held(slowdown, latency_us),
             "slowdown": slowdown[target.program],
             "latency_us": latency_us[target.program],
         }
@@ -144,7 +164,7 @@ def targets_json(comparison: gpusim.Comparison, targets: Sequence[Target]) -> di
 
 
 def command_of(args: argparse.Namespace) -> str:
-    """Return the command line of a replay, without the options that write files."""
+    """Return the command line of a replay, without targets and the options that write files."""
     words = ["gpusim", "replay", *args.traces]
     for name in ("gpu", "recorded_on", "seed", "alternatives"):
         value = getattr(args, name)
@@ -170,8 +190,7 @@ def compared(
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
         trace, notes = with_settings(trace, args), [""]
-        if targets_of(slo, [program.name for program in trace.programs]) and args.restart:
-            raise InputError(None, "--slo", "is of one pass or of requests", "no --restart")
+        require_targets(trace, slo, args.restart)
         if args.alternatives == "fitting":
             trace, notes[0] = fitting(trace, session.gpu)
         else:

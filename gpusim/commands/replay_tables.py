@@ -150,7 +150,7 @@ def _latency_table(results: Sequence[Result]) -> Table:
 def _target_table(results: Sequence[Result], targets: Sequence[Target]) -> Table:
     found = [values_of(result) for result in results]
     rows = [
-        [str(target), *(f"{'missed' if target.over(*of) > 1.0 else 'held'}, {target.value(*of)}" for of in found)]
+        [str(target), *(f"{'held' if target.held(*of) else 'missed'}, {target.value(*of)}" for of in found)]
         for target in targets
     ]
     return [Column("target"), *numbers(*(result.policy for result in results))], rows, "Targets, and what is reached"

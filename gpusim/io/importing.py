@@ -30,7 +30,7 @@ Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 _KINETO_WORDS = (b'"schemaVersion"', b'"deviceProperties"', b'"Operator"', b'"cpu_op"', b'"cuda_runtime"')
 _EVENTS = re.compile(rb'"(traceEvents|ph)"\s*:')
-_UNNAMED = re.compile(r"(\w<)?<?unnamed>::")  # Nsight Compute leaves out a bracket: f<4, unnamed>::g>, f<unnamed>::g>
+_UNNAMED = re.compile(r"(\w<)?<?\bunnamed>::")  # Nsight Compute leaves out a bracket: f<4, unnamed>::g>, f<unnamed>::g>
 _NVPROF_CATEGORY = re.compile(rb'"cat"\s*:\s*"cuda"')
 _TIMES_LAUNCHES = "a profile that times each kernel: torch.profiler's export_chrome_trace, nsys or ncu"
 _WITHOUT_LAUNCHES = (  # words that a file has, what it is, and what to record instead
