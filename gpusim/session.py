@@ -108,7 +108,7 @@ class Session:
         _require_seed(seed)
         _require_bool("cache", cache)
         self.gpu = gpu_of(gpu)
-        self.recorded_on = None if recorded_on is None else gpu_of(recorded_on)
+        self.recorded_on = None if recorded_on is None else gpu_of(recorded_on, "recorded_on")
         self.seed = seed
         self._fits = user_fits() if cache else None
         self._like: Session | None = None
@@ -474,7 +474,7 @@ def opened(
     found = trace_of(trace)
     if isinstance(gpu, Session):
         return found, gpu
-    device = None if recorded_on is None else gpu_of(recorded_on)
+    device = None if recorded_on is None else gpu_of(recorded_on, "recorded_on")
     return found, Session(gpu if gpu is not None else device or load_shipped_gpu(found.device), device, seed)
 
 

@@ -38,7 +38,8 @@ def test_a_block_of_each_result_goes_on_alone() -> None:
     [
         reduction(row=40),  # as many SMs may have blocks that are longer from the start
         reduction(blocks=398),  # some SMs have a block less
-        reduction(active_cycles_max=1120.0),  # the rest is short
+        reduction(active_cycles_avg=1007.2, active_cycles_max=1360.0),  # a rest of a quarter is short
+        reduction(active_cycles_min=1010.0),  # the other SMs would be active for less than the least
         reduction(active_cycles_min=700.0),  # blocks differ in length on all SMs
         reduction(row=25, active_cycles_avg=1030.0),  # far fewer SMs go on than there are last blocks
         reduction(active_cycles_min=None),

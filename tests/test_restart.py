@@ -20,7 +20,7 @@ from gpusim.common import progress
 from gpusim.engine.replay import Starved
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.results.result import Result
-from gpusim.trace.operations import Kernel, LoopArrivals, Stream
+from gpusim.trace.operations import Kernel, LoopArrivals, Stream, TimesArrivals
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULE = ROOT / "traces" / "inception_3a.json.gz"
@@ -132,6 +132,15 @@ def test_taking_turns_has_stp_1(lengths: tuple[float, ...]) -> None:
     assert found.metrics["stp"] == pytest.approx(1.0)
     assert found.metrics["fairness"] == pytest.approx(min(lengths) / max(lengths))
     assert found.metrics["antt"] == pytest.approx(sum(sum(lengths) / us for us in lengths) / len(lengths))
+
+
+def test_requests_take_turns_in_the_order_of_their_release() -> None:
+    """Kernels of 11 us. The second request of a comes at 20, behind both kernels of b's only request."""
+    requests = TimesArrivals(times_us=(0.0, 20.0))
+    first = stream("a", kernel("a", 4, 11.0)).model_copy(update={"arrivals": requests})
+    of = trace(first, stream("b", kernel("b", 4, 11.0), kernel("c", 4, 11.0)))
+    ends = sorted((run.end_us, run.operation) for run in replay(of, tiny(4), "serial").kernel_runs)
+    assert ends == [(11.0, "a"), (22.0, "b"), (33.0, "c"), (44.0, "a")]
 
 
 def test_a_recorded_module_taking_turns_has_stp_1() -> None:

@@ -17,7 +17,7 @@ EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do
 LAST_OF = 4  # blocks of an SM, at least, where some are last ones: of fewer, one more or less shows as much [D]
 FEW_RESULTS = 0.25  # of the SMs have a last block, at most: otherwise blocks differ in length [D]
 LONG_SMS = 2.5  # SMs that were active for longer, at most, for each block of a row of the grid [D]
-SHORT_REST = 0.2  # of the longest active time: a shorter rest is no work of last blocks [D]
+SHORT_REST = 0.3  # of the longest active time: a shorter rest is no work of last blocks [D]
 
 
 def is_persistent(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> bool:
@@ -104,7 +104,7 @@ def last_blocks(launch: KernelLaunch, gpu: GPU) -> tuple[Mix | None, float]:
     others = (mean - last * most) / (1.0 - last)
     longest = 2.0 * others - least  # they spread as far above their mean as below
     many = mean - least > LONG_SMS * last * (most - least)
-    if many or not 0.0 < longest <= (1.0 - SHORT_REST) * most:
+    if many or others < least or not 0.0 < longest <= (1.0 - SHORT_REST) * most:
         return mix, 0.0
     update = {"active_cycles_avg": others, "active_cycles_max": longest}
     return mix.model_copy(update=update), 1.0 - longest / most

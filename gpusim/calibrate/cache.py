@@ -138,7 +138,7 @@ def _numbers(model: KernelModel) -> dict[str, float]:
 
 def _model(kept: dict[str, float], launch: KernelLaunch, gpu: GPU) -> KernelModel | None:
     """The model of a launch with the numbers that were kept; None where no fit of it can have found one of them."""
-    model, ramp_us = unfitted(launch, gpu)
+    model, ramp_us, _ = unfitted(launch, gpu)
     if any(type(kept[name]) is not type(number) for name, number in _numbers(model).items()):
         return None
     of_lists = {"age_preference": AGE_PREFERENCES, "spread": (0.0, *SPREADS)}

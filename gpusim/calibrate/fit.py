@@ -70,12 +70,20 @@ SM_CODE_BYTES = 32 * 1024.0  # of code that SMs hold ([V] experiments/neighbours
 LATENCY_SHARE = 0.8  # of a recorded duration that launch latency may be at most
 
 
+class Unfitted(NamedTuple):
+    """A kernel before the replays that fit it."""
+
+    model: KernelModel
+    ramp_us: float  # by which its first blocks take longer
+    mix: Mix | None  # its counters, without its last blocks
+
+
 def anchored(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
     """A launch as replayed on the GPU that it was recorded on."""
-    model, ramp_us = unfitted(launch, gpu, place)
+    model, ramp_us, mix = unfitted(launch, gpu, place)
     recorded, latency = launch.duration_us, model.latency_us
     alone = alone_on(gpu)
-    best, makespan = _fitted(model, last_blocks(launch, gpu)[0], alone, gpu)
+    best, makespan = _fitted(model, mix, alone, gpu)
     if ramp_us > 0.0:
         work = ramp_us / (recorded - latency - ramp_us) * makespan / _block_us(best)
         best = replace(best, ramp_work=work)
@@ -117,8 +125,8 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
     return replace(bound, start_us=off * each, sm_start_us=off * sm_us, unit_us=off * bound.unit_us)
 
 
-def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelModel, float]:
-    """A launch as `anchored` has it before any replay, and how much longer its first blocks take (us)."""
+def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> Unfitted:
+    """A launch as `anchored` has it before any replay."""
     blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
     mix, share = last_blocks(launch, gpu)
@@ -126,7 +134,7 @@ def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> tuple[KernelMod
     working_us = launch.duration_us - latency - ramp_us - last_us
     others = _active_within(working_us, launch.model_copy(update={"mix": mix}), gpu)
     model = _shape(others, blocks_per_sm, working_us, gpu)
-    return replace(model, latency_us=latency + last_us), ramp_us
+    return Unfitted(replace(model, latency_us=latency + last_us), ramp_us, mix)
 
 
 def _active_within(working_us: float, launch: KernelLaunch, gpu: GPU) -> KernelLaunch:

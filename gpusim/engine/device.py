@@ -26,7 +26,6 @@ from gpusim.model.clock import power_cycle
 from gpusim.model.contention import binding
 from gpusim.model.front_end import turn_wait_us
 from gpusim.model.kernel import KernelModel
-from gpusim.model.occupancy import Footprint
 from gpusim.policies.checks import Border, ask, named
 from gpusim.policies.interface import Grant, KernelView, OperationView, PassView, Policy, View
 from gpusim.results.runs import Spans, Usage
@@ -34,8 +33,7 @@ from gpusim.results.runs import Spans, Usage
 MOST_SLOTS = 128  # launches on the SMs at once, where the GPU does not allow fewer
 MOST_MIXES = 4_096  # remembered, with tables of some kilobytes each; more are forgotten when the next launch arrives
 MOST_VIEWS = 100_000  # kernels of which is remembered what policies see of them, 1 KB each
-_FixedView = tuple[str, int, Footprint, int, float, str, float, float, float, float, float, float, float, float]
-_FIXED_VIEWS: dict[object, _FixedView] = {}  # by the identity of the kernel
+_VIEWS: dict[object, KernelView] = {}  # of a kernel before it starts, by its identity
 DECISIONS = 10_000  # that a policy may make while no block ends
 DECISIONS_PER_BLOCK = 10  # that ended: as many more
 
@@ -148,12 +146,10 @@ class Device:
         stream_index: int,
         priority: int,
         queued: tuple[float, int] = (0.0, 0),
-        pass_number: int = 0,
         operation: str = "",
     ) -> tuple[Launch, simpy.Event]:
         """Hand a kernel to the device, now that all it waits for has ended; the event tells its end."""
         launch = Launch(self._next_id, model, stream, stream_index, priority, queued, self._env.now, operation)
-        launch.pass_number = pass_number
         self._next_id += 1
         self._launches[launch.id] = launch
         self._ends[launch.id] = end = self._env.event()
@@ -486,20 +482,18 @@ class Device:
             if view.waiting != waiting or view.resident != resident or view.started != launch.admitted:
                 launch.view = view = view.later(waiting, resident, launch.admitted)
             return view
-        launch.view = view = KernelView(
-            launch.id,
-            launch.stream,
-            launch.stream_index,
-            launch.internal,
-            launch.priority,
-            launch.ready_us,
-            waiting,
-            resident,
-            launch.admitted,
-            *_fixed_view(model),
-            launch.queued,
-            launch.pass_number,
-            launch.operation,
+        launch.view = view = _view_of(model)._replace(
+            id=launch.id,
+            stream=launch.stream,
+            stream_index=launch.stream_index,
+            internal=launch.internal,
+            priority=launch.priority,
+            ready_us=launch.ready_us,
+            waiting=waiting,
+            resident=resident,
+            started=launch.admitted,
+            queued=launch.queued,
+            operation=launch.operation,
         )
         return view
 
@@ -548,29 +542,38 @@ class Device:
         return model
 
 
-def _fixed_view(model: KernelModel) -> _FixedView:
-    """The fields of a `KernelView` from ``name`` to ``latency_us``, worked out once for all replays of this process."""
-    known = _FIXED_VIEWS.get(model.identity)
+def _view_of(model: KernelModel) -> KernelView:
+    """What policies see of a kernel, whoever launches it; worked out once for all replays of this process."""
+    known = _VIEWS.get(model.identity)
     if known is not None:
         return known
-    if len(_FIXED_VIEWS) > MOST_VIEWS:
-        _FIXED_VIEWS.clear()
+    if len(_VIEWS) > MOST_VIEWS:
+        _VIEWS.clear()
     own, full = model.own_load, model.full_load
-    known = _FIXED_VIEWS[model.identity] = (
-        model.name,
-        model.blocks,
-        model.footprint,
-        model.blocks_per_sm,
-        model.solo_us,
-        binding([(model.demand, model.most_resident)], 0, full.dram, full.l2, own),
-        own.dram,
-        own.l2,
-        model.busy_us("issue_cycles"),
-        model.busy_us("l1_cycles"),
-        model.dram_share_us,
-        model.unit_us * model.load.l2,
-        model.memory_stall_share,
-        model.latency_us,
+    known = _VIEWS[model.identity] = KernelView(
+        id=0,
+        stream=model.stream,
+        stream_index=0,
+        internal=False,
+        priority=0,
+        ready_us=0.0,
+        waiting=model.blocks,
+        resident=0,
+        started=False,
+        name=model.name,
+        blocks=model.blocks,
+        footprint=model.footprint,
+        blocks_per_sm=model.blocks_per_sm,
+        solo_us=model.solo_us,
+        bound_by=binding([(model.demand, model.most_resident)], 0, full.dram, full.l2, own),
+        dram_load=own.dram,
+        l2_load=own.l2,
+        issue_us=model.busy_us("issue_cycles"),
+        memory_us=model.busy_us("l1_cycles"),
+        dram_us=model.dram_share_us,
+        l2_us=model.unit_us * model.load.l2,
+        memory_stall_share=model.memory_stall_share,
+        latency_us=model.latency_us,
     )
     return known
 

@@ -29,7 +29,6 @@ class Launch:
     bound_by: str = "latency"  # resource that bound it most of the time; at its end
     spans: Spans | None = None  # where its blocks ran; at its end, where that is kept
     spans_shared: bool = False  # the times of these are from its start, not that of the replay
-    pass_number: int = 0  # as in `gpusim.policies.interface.KernelView`
     request: int = 0  # as in `gpusim.results.runs.KernelRun`
     index: int = 0  # likewise
     # it is of a library's call, of which the trace says what it takes after others (`gpusim.model.context`)

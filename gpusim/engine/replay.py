@@ -371,8 +371,7 @@ class _Replay:
         """Hand a launch to the device; the event tells its end."""
         model = self.kernels.model(launch, operation)
         queued = self.queues[index].hand_over(operation, at, internal=model.stream != "main")
-        pass_number = 0 if self.limit_us is None else request
-        handed, end = self.device.launch(model, stream.name, index, stream.priority, queued, pass_number, operation)
+        handed, end = self.device.launch(model, stream.name, index, stream.priority, queued, operation)
         self.passes[index].launches.append(handed)
         handed.request, handed.index, handed.of_call = request, at, operation in self.calls
         self.launches.append(handed)

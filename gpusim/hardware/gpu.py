@@ -438,13 +438,18 @@ def recorded_by(device: str, gpu: GPU) -> GPU:
     return gpu
 
 
-def gpu_of(given: GPU | str | os.PathLike[str]) -> GPU:
-    """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file."""
+def gpu_of(given: GPU | str | os.PathLike[str], place: str = "gpu") -> GPU:
+    """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file.
+
+    Args:
+        given: one of the three.
+        place: what errors call it.
+    """
     if isinstance(given, GPU):
         return given
     if isinstance(given, str | os.PathLike):
         return load_gpu(given if isinstance(given, str) else Path(given))
-    raise InputError(None, "gpu", f"is {quote(given)}", "a GPU, the name of one that ships, or the path of a file")
+    raise InputError(None, place, f"is {quote(given)}", "a GPU, the name of one that ships, or the path of a file")
 
 
 _Section = TypeVar("_Section", SMLimits, ModelConstants)

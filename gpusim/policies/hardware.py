@@ -17,7 +17,7 @@ whole_gpu = lru_cache(4096)(Grant)  # by kernel: one that is given again is the 
 
 @dataclass
 class Serial(Policy):
-    """All kernels one after the other, as if all were in one stream; streams that restart alternate, pass by pass.
+    """All kernels one after the other, as if all were in one stream: requests and passes in the order of their release.
 
     Copies and work on the host run beside, as the trace has them.
     """
@@ -30,13 +30,15 @@ class Serial(Policy):
     def partition(self, view: View) -> Partition:
         """Grant all SMs to kernels that have started, else to the first ready kernel of the first stream with one."""
         started = [kernel for kernel in view.kernels if kernel.started]
-        chosen = (
-            started or sorted(view.kernels, key=lambda kernel: (kernel.pass_number, kernel.stream_index, kernel.id))[:1]
-        )
+        chosen = started or sorted(view.kernels, key=_released)[:1]
         if not chosen:
             return Partition(())
         same_stream = [k for k in view.kernels if k.stream == chosen[0].stream]
         return Partition(tuple([whole_gpu(kernel.id) for kernel in same_stream]))
+
+
+def _released(kernel: KernelView) -> tuple[float, int, int]:
+    return kernel.queued[0], kernel.stream_index, kernel.id
 
 
 @dataclass

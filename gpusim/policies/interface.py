@@ -51,7 +51,6 @@ class KernelView(NamedTuple):
         latency_us: launch latency, from the first grant to its first block.
         queued: when the host queued it: the release (us) of its request, and its place in the order in which one
             host thread queues all launches of the trace, stream after stream as far as dependencies allow.
-        pass_number: how often its stream has restarted before; 0 where streams run once, arrivals or not.
         operation: id of the operation that launched it, as in `OperationView`.
     """
 
@@ -79,7 +78,6 @@ class KernelView(NamedTuple):
     memory_stall_share: float = 0.0
     latency_us: float = 0.0
     queued: tuple[float, int] = (0.0, 0)
-    pass_number: int = 0
     operation: str = ""
 
     @property
