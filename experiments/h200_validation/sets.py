@@ -240,7 +240,7 @@ class StreamsOfMicrobenchmarks:
 
     def files(self) -> list[Path]:
         """As of `Source`."""
-        return [Path(single_resource.__file__), *sorted(Path(self.folder).glob("*_*"))]
+        return [Path(single_resource.__file__), *sorted(Path(self.folder).glob("*_*.*"))]
 
     def wanted(self, every: int) -> tuple[str, ...]:
         """As of `Source`; a sample is of sizes that belong together."""
