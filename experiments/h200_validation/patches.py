@@ -310,6 +310,16 @@ def no_late_last() -> None:
     put(fit, "_shape", lambda *launch: replace(known(*launch), late_last=False))
 
 
+def always_late_last() -> None:
+    """Blocks that wait for an SM of a persistent kernel find a tile there, in clusters or not."""
+    put(fit, "waits_for_all", lambda launch, gpu: launch.blocks == gpu.sm_count)
+
+
+def no_differing_sms() -> None:
+    """SMs of a persistent kernel with as many tiles are active equally long."""
+    put(blocks, "SMS_DIFFER", 0.0)
+
+
 def no_last_blocks() -> None:
     """No block of a reduction goes on alone."""
     put(fit, "last_blocks", lambda launch, gpu: (launch.mix, 0.0))

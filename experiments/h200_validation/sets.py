@@ -31,6 +31,7 @@ from experiments.h200_validation.variants import (
 )
 from experiments.neighbours import run as study
 from experiments.single_resource import run as single_resource
+from experiments.unseen_kernels import run as unseen_kernels
 from experiments.unseen_programs import run as unseen_programs
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab.dataset import Dataset, Recordings
@@ -328,6 +329,7 @@ SETS = (
     _calls("h100", _OF_H100[0], 100),
     _calls("transformer", _OF_H100[1], 1),
     _calls("frameworks", FRAMEWORKS[OTHER_GPU], 12),
+    _calls("unseen kernels, BF16", unseen_kernels.BF16_CASE, 6),
     _calls("h100", QUOTED[OTHER_GPU, GPU_NAME][0], 90),
     _models("transformer models", MODELS[0], 8),
     _models("models", MODELS[1], 14),

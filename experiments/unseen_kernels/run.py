@@ -63,6 +63,7 @@ CASES = {
     COUNTED: Case(str(RECORDED), GPU),
     SCALED_TOO: Case(str(RECORDED), GPU, scaling=SCALING),
 }
+BF16_CASE = Case(str(HERE / "h200"), "h200")
 SHOWN = (ISOLATED, "sm_curve", "streams", "streams_b_first", "green", "modules_serial", "modules_streams")
 PAIRED = ("streams", "streams_b_first", "green")
 OUTCOMES = {"sm_curve": "sm_curve.csv", "pairs": "pairs.csv", "modules": "modules.csv"}

@@ -13,6 +13,7 @@ CLUSTERS = range(3, 9)  # blocks of a cluster that does not fit on a lone TPC; m
 MOST_BEFORE_CLUSTERS = CAPABILITIES["8.0"]["shared_memory_per_block_optin_bytes"]  # came with compute capability 9.0
 TILES_OF_A_BLOCK = 8  # of a persistent kernel, where no counter tells [D]
 MOST_TILES = 16  # of a block: finer ones make no step that could be seen
+SMS_DIFFER = 0.03  # of a tile, by which active cycles of SMs with as many tiles differ, on the mean [D]
 EQUAL_BLOCKS = 0.04  # by how much SMs with a block each may differ where all do as much [D]
 LAST_OF = 4  # blocks of an SM, at least, where some are last ones: of fewer, one more or less shows as much [D]
 FEW_RESULTS = 0.25  # of the SMs have a last block, at most: otherwise blocks differ in length [D]
@@ -44,7 +45,7 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
     if blocks == gpu.sm_count:
         tile = 1.0 - mix.active_cycles_min / mix.active_cycles_max
         most = _whole_tiles(tile)
-        fewer = min(1.0, max(0.0, 1.0 - mean) / tile) if tile > 0.0 else 0.0
+        fewer = min(1.0, max(0.0, (1.0 - mean) / tile - SMS_DIFFER)) if tile > 0.0 else 0.0
     else:
         spread = 1.0 - min(1.0, mean * gpu.sm_count / blocks)
         if spread < EQUAL_BLOCKS and mix.cluster is not None:
@@ -56,6 +57,14 @@ def tiles(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:
 def _whole_tiles(tile: float) -> int:
     """Tiles of the block that has most, from the share of its time that one takes."""
     return max(1, min(MOST_TILES, round(1.0 / max(tile, 1.0 / MOST_TILES))))
+
+
+def waits_for_all(launch: KernelLaunch, gpu: GPU) -> bool:
+    """Whether blocks of a persistent kernel that find no free SM start only when all others have ended.
+
+    Each of them has a first tile of its own then. If recorded blocks are no clusters, others have taken all tiles [D].
+    """
+    return launch.blocks == gpu.sm_count and (launch.mix is None or launch.mix.cluster != (1, 1, 1))
 
 
 def cluster_blocks(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> int:

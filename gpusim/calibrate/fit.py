@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod, sqrt
 from typing import NamedTuple
 
-from gpusim.calibrate.blocks import cluster_blocks, last_blocks, tiles
+from gpusim.calibrate.blocks import cluster_blocks, last_blocks, tiles, waits_for_all
 from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
@@ -253,7 +253,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         blocks=launch.blocks,
         tiles=tiled,
         in_graph=in_graph(launch),
-        late_last=tiled > launch.blocks == gpu.sm_count,
+        late_last=tiled > launch.blocks and waits_for_all(launch, gpu),
         row=launch.grid[0],
         spread=0.0,
         given_lengths=launch.block_lengths or (),

@@ -1,6 +1,6 @@
-"""Record ops.py on this machine's GPU: `python experiments/control_worth/kernels/record.py DIR`.
+"""Record ops_bf16.py on this machine's GPU: `python experiments/unseen_kernels/record_bf16.py DIR`.
 
-What `gpusim record ops.py --outcomes --out DIR` records, and `priorities.csv`: every pair of `pairs.csv` in two
+What `gpusim record ops_bf16.py --outcomes --out DIR` records, and `priorities.csv`: every pair of `pairs.csv` in two
 streams, one of which has a higher priority. Its columns are those of `pairs.csv`. A mode says which call is urgent and
 which was launched first.
 """
@@ -17,7 +17,7 @@ from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, together_ms
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 HERE = Path(__file__).resolve().parent
-OPS, PAIRS = HERE / "ops.py", "pairs.csv"
+OPS, PAIRS = HERE / "ops_bf16.py", "pairs.csv"
 REPEATS = 9
 
 

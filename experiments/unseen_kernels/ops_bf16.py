@@ -1,7 +1,7 @@
 """Kernels in BF16 that transformers, convolution networks and their training run, alone and in pairs.
 
-`python experiments/control_worth/kernels/record.py DIR` recorded them on an H200. They were written down before any was
-measured beside another or on a part of the SMs. Pairs and sequences follow from `SEED`.
+`record_bf16.py` recorded them on an H200. They were written down before any was measured beside another or on a part of
+the SMs. Pairs and sequences follow from `SEED`.
 """
 
 import random
