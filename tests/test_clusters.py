@@ -249,13 +249,21 @@ def test_blocks_that_wait_while_some_end_start_when_all_have() -> None:
 
     The first 18 do 40 tiles, of 10/3 us: two each, and four of them a third; their end at 10 us is that of all.
     """
-    cycles = {"active_cycles_min": 2 / 3, "active_cycles_avg": 0.7, "active_cycles_max": 1.0}
+    cycles = {"active_cycles_min": 2 / 3, "active_cycles_avg": 0.69, "active_cycles_max": 1.0}
     launch = clustered(20).model_copy(update={"mix": Mix(**cycles)})
     assert tiles(launch, 1, GPU) == 42
     assert spans(run_on(range(20), launch), "k")[-1] == (19, 1, 1.0, pytest.approx(1.0 + 20 / 3))
     found = spans(run_on(range(18), launch), "k")
     assert max(end for *_, end in found) == pytest.approx(1.0 + 4 * 10 / 3)
     assert sorted(blocks for _, blocks, _, _ in found) == [1] * 16 + [2] * 2
+
+
+def test_waiting_blocks_without_clusters_find_no_tile() -> None:
+    """The same 42 tiles, with blocks that are counted as no clusters: 18 SMs do them as they go, 3 at most."""
+    cycles = {"active_cycles_min": 2 / 3, "active_cycles_avg": 0.69, "active_cycles_max": 1.0}
+    launch = clustered(20).model_copy(update={"mix": Mix(cluster=(1, 1, 1), **cycles)})
+    assert tiles(launch, 1, GPU) == 42
+    assert max(end for *_, end in spans(run_on(range(18), launch), "k")) == pytest.approx(1.0 + 3 * 10 / 3)
 
 
 def test_clusters_are_as_recorded() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.advise.run import Row as Advised
 from experiments.chosen_errors import Evidence, Point
-from experiments.control_worth import fresh, plans, programs
+from experiments.control_worth import fresh, kernels, plans, programs
 from experiments.control_worth.expected import WAYS
 from experiments.control_worth.fresh_report import Fresh, cases, page
 from experiments.control_worth.plans import HERE, NOTHING, known, line_of, read, session_on
@@ -28,7 +28,7 @@ from experiments.control_worth.report import (
 )
 from experiments.control_worth.run import GPU, OTHER_GPU, STUDY, evidence
 from experiments.plans import condensed, makespans_us
-from experiments.rows import from_csv
+from experiments.rows import from_csv, lines
 from gpusim.trace.operations import Convolution
 
 
@@ -108,9 +108,33 @@ def test_a_rate_that_none_of_sixteen_cases_show() -> None:
     assert most_frequent(2, 10) == pytest.approx(0.507, abs=0.001)
 
 
+def test_plans_for_pairs_of_kernels_are_compared_with_both_orders_of_plain_streams() -> None:
+    """`bilinear` beside three softmaxes, by hand from the recorded files and from two replays."""
+    _, _, found = STUDY.read()
+    assert len(found) == 39 * (2 + 8) and len({row.workload for row in found}) == 39
+    wanted = "1 x bilinear/16x128x48to96 + 3 x softmax/16384x1024/gradient"
+    mine = {row.plan: row for row in found if row.workload == wanted}
+    recorded = _recorded("bilinear/16x128x48to96", "softmax/16384x1024/gradient")
+    times = {(row["mode"], row["sms_a"]): float(row["ms_makespan"]) for row in recorded}
+    plain_ms = (times["streams", "132"] + times["streams_b_first", "132"]) / 2
+    urgent_ms = (times["b_urgent", "132"] + times["b_urgent_b_first", "132"]) / 2
+    assert mine["b_urgent"].measured_us == pytest.approx(1e3 * urgent_ms)
+    assert mine["b_urgent"].measured_gain == pytest.approx(100.0 * (plain_ms / urgent_ms - 1.0), rel=1e-4)
+    assert mine["48+84"].measured_us == pytest.approx(1e3 * times["green", "48"])
+    made = {row.plan: row for row in kernels.rows() if row.workload == wanted}
+    assert {plan: row.predicted_us for plan, row in mine.items()} == {
+        plan: pytest.approx(row.predicted_us, rel=1e-5) for plan, row in made.items()
+    }
+
+
+def _recorded(*pair: str) -> list[dict[str, str]]:
+    found = (row for name in kernels.FILES for row in lines(Path(kernels.BF16_CASE.folder) / name))
+    return [row for row in found if (row["a"], row["b"]) == pair]
+
+
 def test_what_is_recommended_measures_no_worse_than_plain_streams() -> None:
     """Within a percent, as the page says, for every module measured."""
-    rows, again = STUDY.read()
+    rows, again, _ = STUDY.read()
     found = recommended(rows, evidence(rows, again)[GPU])
     assert len(found) == 16
     assert all(one.gains[1] >= WORSE for one in found)
@@ -208,7 +232,7 @@ def test_a_promise_is_the_gain_expected_before_the_measurement() -> None:
 @pytest.mark.parametrize("test", fresh.TESTS)
 def test_what_was_recommended_measures_no_worse_on_another_machine(test: str) -> None:
     """Within a percent, as the page says; plain streams are each module's zero."""
-    _, rows = STUDY.read()
+    _, rows, _ = STUDY.read()
     found = cases(rows, test)
     assert [case.workload for case in found] == list(fresh.WORKLOADS[test])
     assert all(case.plain.measured_gain == 0.0 for case in found)

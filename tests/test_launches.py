@@ -82,14 +82,14 @@ def test_a_launch_of_as_many_blocks_as_can_start_lives_by_littles_law() -> None:
 @pytest.mark.parametrize(
     ("cycles", "expected"),
     [
-        ((50.0, 97.0, 100.0), 256),
-        ((75.0, 97.0, 100.0), 512),
+        ((50.0, 95.5, 100.0), 256),
+        ((75.0, 96.2, 100.0), 512),
         ((None, 97.0, 100.0), 8 * 132),
         ((10.0, 97.0, 100.0), 132),
     ],
 )
 def test_tiles_by_the_active_cycles_of_sms(cycles: tuple[float | None, float, float], expected: int) -> None:
-    """Of 132 blocks two tiles each but of 8; four each but of 16; unknown; one each."""
+    """Of 132 blocks two tiles each but of 8; four each but of 16; unknown; one each. SMs differ by 0.03 of a tile."""
     names = ("active_cycles_min", "active_cycles_avg", "active_cycles_max")
     counted = launch(132, 100.0).model_copy(update={"mix": Mix(**dict(zip(names, cycles, strict=True)))})
     assert tiles(counted, 1, load_gpu("h200")) == expected

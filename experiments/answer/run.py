@@ -78,7 +78,10 @@ def short() -> str:
         "**Control adds little.** The model's choices were measured on an H100, over plain streams. Priorities gain "
         f"{numbers['priorities_gain']:+.1f} %, the order of streams {numbers['order_gain']:+.1f} %, an SM split "
         f"{numbers['masks_gain']:+.1f} %, and algorithms {numbers['algorithms_gain']:+.1f} %. Quotas on an SM, which "
-        f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %. {numbers['significant']}",
+        f"no GPU offers, are predicted to gain {numbers['quotas_gain']:+.1f} %. {numbers['significant']} "
+        f"For {numbers['kernel_pairs']} pairs of BF16 kernels on an H200, priorities gain "
+        f"{numbers['kernel_priorities']:+.1f} % and an SM split {numbers['kernel_masks']:+.1f} %. "
+        f"{numbers['kernel_significant']}",
         "**A plan's predicted gain is too good.** Of the plans that were measured on an H200, those predicted best "
         f"gain {recommended['chosen_measured']:+.1f} % over plain streams, and "
         f"{recommended['chosen_predicted']:+.1f} % were predicted. So `gpusim select` recommends a plan only if its "
@@ -118,7 +121,7 @@ def spread(values: Sequence[float]) -> str:
 
 def control() -> str:
     """Gain of each level of control."""
-    rows, _ = CONTROL.read()
+    rows, *_ = CONTROL.read()
     kinds = control_report.kind_table(rows, lambda one: one.measured)
     text = "The measured gain of the choice by kind of workload, mean (least to most):"
     return f"{control_report.level_table(rows)}\n\n{text}\n\n{kinds}"
@@ -126,7 +129,7 @@ def control() -> str:
 
 def streams() -> str:
     """Plain streams over one stream in whole networks, measured on an H100."""
-    rows, _ = CONTROL.read()
+    rows, *_ = CONTROL.read()
     gains = control_report.network_gains(rows)
     wrong = [name for name, (predicted, measured) in gains.items() if (predicted < 0.0) != (measured < 0.0)]
     short = sum(predicted <= measured for predicted, measured in gains.values())

@@ -4,7 +4,8 @@ Plans for modules, pairs of programs and networks, each chosen at one level of c
 H100: `measured_h100-sxm.csv.gz`. This predicts every plan with the model as it is from recordings of an H200, takes for
 each workload and level the plan that it predicts best, and compares its gain over plain streams with the measured one.
 What `gpusim select` recommends was measured again, later, on an H100 and an H200 (`fresh.py`). It prints the main
-tables and writes README.md, result.csv, fresh.csv and gains.png beside itself (or to DIR).
+tables and writes README.md, result.csv, fresh.csv, kernels.csv and gains.png beside itself (or to DIR).
+`kernels.csv` has pairs of BF16 kernels that were measured for experiments/unseen_kernels.
 
     python experiments/control_worth/run.py --measure   # run the plans on this machine's GPU (an H100)
     python experiments/control_worth/run.py --fresh     # run those of the first fresh test; --second, --third (an H200)
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from experiments import chosen_errors
 from experiments.chosen_errors import Evidence
-from experiments.control_worth import expected, fresh, fresh_report, programs, report
+from experiments.control_worth import expected, fresh, fresh_report, kernels, programs, report
 from experiments.control_worth.fresh_report import Fresh
 from experiments.control_worth.plans import (
     HERE,
@@ -101,7 +102,8 @@ def run_plans() -> None:
 
 def write_errors() -> None:
     """Write the error of chosen plans on each GPU for `gpusim select`, from the tables of the studies."""
-    chosen_errors.write_errors(evidence(*STUDY.read()))
+    found, again, _ = STUDY.read()
+    chosen_errors.write_errors(evidence(found, again))
 
 
 def evidence(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, Evidence]:
@@ -143,18 +145,19 @@ def rows(run: Run) -> dict[str, list[Row] | list[Fresh]]:
     for made in tables:
         for line in (*made.splitlines(), ""):
             print_line(line)
-    return {"result.csv": found, "fresh.csv": again}
+    return {"result.csv": found, "fresh.csv": again, "kernels.csv": list(kernels.rows())}
 
 
-def page(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, object]:
+def page(rows: Sequence[Row], again: Sequence[Fresh], of_kernels: Sequence[Row]) -> dict[str, object]:
     """What the page says."""
     known = evidence(rows, again)
     here, other = (expected.page(known[gpu], [row for row in again if row.gpu == gpu]) for gpu in (GPU, OTHER_GPU))
     numbers = report.page(rows, known[GPU]) | fresh_report.page(again, fresh.TESTS) | programs.page() | here
+    numbers |= kernels.page(of_kernels)
     return numbers | {f"{OTHER_GPU}_{name}": value for name, value in other.items()}
 
 
-def draw(rows: Sequence[Row], again: Sequence[Fresh], path: Path) -> None:
+def draw(rows: Sequence[Row], again: Sequence[Fresh], of_kernels: Sequence[Row], path: Path) -> None:
     """The picture, of the plans of all levels."""
     report.draw(rows, path)
 
@@ -162,7 +165,7 @@ def draw(rows: Sequence[Row], again: Sequence[Fresh], path: Path) -> None:
 STUDY = Study(
     __file__,
     __doc__,
-    {"result.csv": Row, "fresh.csv": Fresh},
+    {"result.csv": Row, "fresh.csv": Fresh, "kernels.csv": Row},
     rows,
     page,
     {"gains.png": draw},

@@ -5,6 +5,8 @@
 is never made anew. result.csv has those of today's model: as recorded then (`h100-sxm/first`), with all counters that
 the model reads (a second profile), and with scaling points. `causes.py` and `causes` are kernels that load memory in
 one way each. `beside.csv` (record_beside.py) has the calls on 64 SMs beside kernels that read memory on the others.
+
+`ops_bf16.py` is a second set: BF16 kernels on an H200 (`h200`, record_bf16.py). Its first scores are in first.csv, too.
 """
 
 from __future__ import annotations
@@ -63,12 +65,12 @@ CASES = {
     COUNTED: Case(str(RECORDED), GPU),
     SCALED_TOO: Case(str(RECORDED), GPU, scaling=SCALING),
 }
-BF16_CASE = Case(str(HERE / "h200"), "h200")
+BF16, BF16_CASE, BF16_MODEL = "BF16, H200", Case(str(HERE / "h200"), "h200"), "adf18fb9"
 SHOWN = (ISOLATED, "sm_curve", "streams", "streams_b_first", "green", "modules_serial", "modules_streams")
 PAIRED = ("streams", "streams_b_first", "green")
 OUTCOMES = {"sm_curve": "sm_curve.csv", "pairs": "pairs.csv", "modules": "modules.csv"}
 CONV, WGRAD = "conv3d/2x32x16x64/k3/fp16", "wgrad/32x64x56/k3/bf16"  # kernels in clusters
-WORST_OPS, WORST_PAIRS = 12, 4
+WORST_OPS, WORST_PAIRS, BF16_WORST = 12, 4, 8
 FEW_SMS, SOME_SMS, HALF = 8, 32, 64
 
 
@@ -119,7 +121,7 @@ class Beside:
 
 def scores_of(recording: str, jobs: int = 1) -> Iterator[Score]:
     """Scores of all groups, from one kind of recording."""
-    case = CASES[recording]
+    case = BF16_CASE if recording == BF16 else CASES[recording]
     found = _apart(scoring(case, jobs))
     yield from scores(recording, "all", "", found.rows, found)
     if case.scaling:
@@ -247,6 +249,8 @@ def page(
 ) -> dict[str, object]:
     """What the page says."""
     then, today = by_name(first), by_name(now)
+    of_bf16 = [row for row in first if row.recording == BF16]
+    first = [row for row in first if row.recording != BF16]
     every = {experiment: then[AS_RECORDED, experiment, "all", ""] for experiment in SHOWN}
     again = differences()
     rows = [
@@ -267,7 +271,7 @@ def page(
         for name in (CONV, WGRAD)
     )
     regrets = [today[recording, "green", "all", ""].regret_percent for recording in (AS_RECORDED, COUNTED, SCALED_TOO)]
-    return {
+    return _of_bf16(of_bf16, today) | {
         "model": MODEL,
         "calls": len(calls),
         "kernels": len(lines(RECORDED / "kernels.csv.gz")),
@@ -338,6 +342,38 @@ def page(
     }  # fmt: skip
 
 
+def _of_bf16(first: Sequence[Score], today: Mapping[tuple[str, str, str, str], Score]) -> dict[str, object]:
+    """What the page says of the second set."""
+    then = by_name(first)
+    every = {experiment: then[BF16, experiment, "all", ""] for experiment in SHOWN}
+    found = {name: sum(row.group == "one" and row.experiment == name for row in first) for name in SHOWN}
+    return {
+        "bf16_model": BF16_MODEL,
+        "bf16_calls": found["sm_curve"],
+        "bf16_pairs": found["green"],
+        "bf16_sequences": found["modules_streams"],
+        "bf16_curve": every["sm_curve"].mape_percent,
+        "bf16_streams": every["streams"].mape_percent,
+        "bf16_green": every["green"].mape_percent,
+        "bf16_branches": every["modules_streams"].mape_percent,
+        "bf16_scores": table(
+            ("experiment", *FIGURES, "today %"),
+            [
+                (title(experiment), *figures(one), error_cell(today[BF16, experiment, "all", ""]))
+                for experiment, one in every.items()
+            ],
+        ),
+        "bf16_worst": table(
+            ("call", "error %", "bias %", "today %", "longest kernels, and what binds them"),
+            [
+                (f"`{row.name}`", f"{row.mape_percent:.1f}", f"{row.bias_percent:+.1f}",
+                 error_cell(today[BF16, "sm_curve", "one", row.name]), row.why.replace("|", ""))
+                for row in worst(first, "sm_curve", BF16_WORST)
+            ],
+        ),
+    }  # fmt: skip
+
+
 def _clusters(op: str) -> str:
     """Blocks and the size of the clusters of a call's longest kernel."""
     found = [row for row in lines(RECORDED / "kernels.csv.gz") if row["op"] == op]
@@ -386,7 +422,8 @@ def draw(
     with new_figure(2.7) as figure:
         axes = figure.subplots()
         today = by_name(now)
-        calls = [row for row in first if row.group == "one" and row.experiment == "sm_curve"]
+        of_calls = (row for row in first if row.group == "one" and row.experiment == "sm_curve")
+        calls = [row for row in of_calls if row.recording != BF16]
         ranked = sorted(calls, key=lambda row: -row.mape_percent)
         counted = [today[COUNTED, "sm_curve", "one", row.name].mape_percent for row in ranked]
         axes.bar(range(len(ranked)), [row.mape_percent for row in ranked], color=GREY, label="as recorded first")
@@ -399,7 +436,7 @@ def draw(
 
 def rows(run: Run) -> Mapping[str, Iterable[object]]:
     """Scores of today's model; those of the model as it was stay."""
-    found = [score for recording in CASES for score in scores_of(recording, run.jobs)]
+    found = [score for recording in (*CASES, BF16) for score in scores_of(recording, run.jobs)]
     return {FIRST: from_csv(Score, HERE / FIRST), RESULT: found, CAUSED: list(caused()), SLOWED: list(beside_readers())}
 
 
