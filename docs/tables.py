@@ -51,6 +51,7 @@ SHARING = {  # title of a column: the experiments that it shows
 PROGRAMS = "whole programs of new kinds (fresh test, {})"
 UNSEEN = {  # what the model had not seen: a study, a recording of it and the group of its scores
     ("unseen_kernels", "as recorded", "all"): ("PyTorch calls of new kinds (fresh test)", "h100-sxm"),
+    ("unseen_kernels", "BF16, H200", "all"): ("BF16 kernels of PyTorch (fresh test)", "h200"),
     **{("unseen_programs", one.name, "all"): (PROGRAMS.format(one.name), one.gpu) for one in unseen_programs.SETS},
 }
 COUNTED = ("sm_curve", "residency_curve", "streams", "green", "quota_a", "modules_streams")  # in the table of splits

@@ -174,7 +174,7 @@ def draw_plan(draw: st.DrawFn, bounds: Bounds, work: Work) -> Plan:
     policy = draw(st.sampled_from(["leftover", "leftover", "even", "warped-slicer", "inter-sm", "split"]))
     if policy != "split":
         return replace(plan, policy=policy)
-    return draw(st.sampled_from(list(first_splits(bounds.session.gpu, plan, lane_weights(work, bounds, plan)))))
+    return draw(st.sampled_from(list(first_splits(bounds.session.gpu, plan, lane_weights(bounds, plan)))))
 
 
 @examples(24)

@@ -15,7 +15,7 @@ from test_choose_bound import bounded
 
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
 from gpusim.choose.least import Least, Step
-from gpusim.choose.mixes_array import progress_of_mixes
+from gpusim.choose.mixes_array import Mixes
 from gpusim.choose.mixes_bound import Kernel, Option, kernel_of, one_by_one_us, program_of, progress_in
 from gpusim.choose.simplex import maximum
 from gpusim.model.contention import mix_times
@@ -64,7 +64,7 @@ USES = st.builds(
 def test_many_mixes_progress_as_the_model_says(uses: list[Use]) -> None:
     mixes = list(permutations(range(len(uses))))
     expected = [progress([uses[n] for n in mix]) for mix in mixes]
-    np.testing.assert_allclose(progress_of_mixes(uses, np.array(mixes)), expected, rtol=1e-9)
+    np.testing.assert_allclose(Mixes(uses, np.array(mixes)).progress(), expected, rtol=1e-9)
 
 
 # ---- streams

@@ -248,7 +248,7 @@ def _splits(work: Work, bounds: Bounds, plan: Plan) -> list[Plan]:
     """The best SM split that is found, and the even one."""
     judge = Judge(work, bounds, None, SPLIT_REPLAYS, "any")
     gpu = judge.gpu
-    firsts = [one for one in first_splits(gpu, plan, lane_weights(work, bounds, plan)) if judge.launches(one)]
+    firsts = [one for one in first_splits(gpu, plan, lane_weights(bounds, plan)) if judge.launches(one)]
     if not firsts:
         return []
     best = min((judge.replayed(one) for one in firsts), key=lambda one: one.expected_us)

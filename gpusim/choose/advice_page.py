@@ -213,8 +213,7 @@ def _cells(advice: Advice, one: Choice) -> list[str]:
 def _error(one: Choice) -> str:
     if one.refuted:
         return WRONG
-    band = one.how_wrong.band
-    return UNKNOWN_ERROR if band is None else f"±{band['mape_percent']:.1f} %"
+    return UNKNOWN_ERROR if one.how_wrong.band is None else one.how_wrong.brief
 
 
 def slowdowns(advice: Advice) -> Figure:

@@ -20,7 +20,7 @@ def descend(judge: Judge, best: Candidate, sharing: str, streams: bool, most: in
     stop = judge.left - most
     kinds: list[Moves] = [
         partial(algorithm_moves, judge),
-        partial(sharing_near, judge.work, judge.gpu, judge.bounds, sharing),
+        partial(sharing_near, judge.gpu, judge.bounds, sharing),
     ]
     if streams:
         kinds.append(partial(stream_moves, judge))

@@ -16,15 +16,14 @@ from itertools import permutations, product
 from math import fsum, inf
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.choose.least import Least, Step
+from gpusim.choose.simplex import Reals
 from gpusim.model.front_end import CHANNELS, turn_wait_us
 from gpusim.trace.graph import Graph
 
 MOST_LANED = 6  # operations whose streams are all looked at
 ITERATIONS = 6  # in which the ends of streams settle
-Reals = npt.NDArray[np.float64]
 Lanes = Sequence[Sequence[str]]
 Choices = Mapping[str, Sequence[Least]]  # what each operation takes by each algorithm
 

@@ -30,9 +30,8 @@ from math import fsum, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gpusim.choose.simplex import maximum
+from gpusim.choose.simplex import Reals, maximum
 from gpusim.model.clock import power_cycle
 from gpusim.model.contention import age_shares, mix_times
 from gpusim.model.kernel import KernelModel
@@ -42,7 +41,6 @@ JUMPED = 40  # least blocks in a row that a replay counts as mean ones (`SKIPPED
 # lower ends of the ranges of throughput, over the highest
 RANGES = (0.0, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995)
 PRIME = 2**31 - 1  # of the jitter (`gpusim.engine.launches`)
-Reals = npt.NDArray[np.float64]
 
 
 class Step(NamedTuple):

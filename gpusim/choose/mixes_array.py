@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.choose.simplex import Reals
 from gpusim.model.contention import WarpDemand, mix_times, use_of
 from gpusim.model.mixing import CHAINED_CYCLES, CHAINED_WARPS, LEAST_LEFT, LONGEST_BURST, ROUNDS, Use
 
-Reals = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
 
@@ -19,16 +19,11 @@ def use_alone(demand: WarpDemand, count: int) -> Use:
     return use_of(demand, count, mix_times([(demand, count)])[0])
 
 
-def progress_of_mixes(uses: Sequence[Use], mixes: Places) -> Reals:
-    """Progress of each kernel of each mix, 1 as if it had the SM to itself.
+class Mixes:
+    """Arrays with a row for each mix and a column for each of its kernels, the oldest first.
 
-    A row of ``mixes`` tells which of ``uses``, of kernels that have an SM to themselves, are in it, the oldest first.
+    A row of ``mixes`` tells which of ``uses``, of kernels that have an SM to themselves, are in it.
     """
-    return _Mixes(uses, mixes).progress()
-
-
-class _Mixes:
-    """Arrays with a row for each mix and a column for each of its kernels, the oldest first."""
 
     def __init__(self, uses: Sequence[Use], mixes: Places) -> None:
         def column(name: str) -> Reals:
@@ -43,7 +38,7 @@ class _Mixes:
         self.shares = np.ones(mixes.shape)
 
     def progress(self) -> Reals:
-        """Progress of each kernel."""
+        """Progress of each kernel of each mix, 1 as if it had the SM to itself."""
         if self.size == 1:
             return self.shares
         for _ in range(ROUNDS):

@@ -20,11 +20,10 @@ from itertools import combinations, permutations, product
 from math import factorial, fsum, inf
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.choose.least import block_times
-from gpusim.choose.mixes_array import progress_of_mixes, use_alone
-from gpusim.choose.simplex import maximum
+from gpusim.choose.mixes_array import Mixes, use_alone
+from gpusim.choose.simplex import Reals, maximum
 from gpusim.model.contention import chance_older
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.graph import Graph
@@ -46,7 +45,6 @@ MARGIN = 1e-7
 MANY = 3000  # constraints, above which those leave the program that are loose
 LOOSE = 0.1  # a constraint that is so far from binding leaves the program
 ENDLESS = 1e6  # a load that is none
-Reals = npt.NDArray[np.float64]
 Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
 
 
@@ -195,7 +193,7 @@ def progress_in(kernels: Sequence[Kernel], mixes: Sequence[Mix]) -> tuple[Reals,
         paces = np.array([kernels[k].paces[count - 1] for k, count in known])
         at = np.array([[known[int(k), int(count)] for k, count in mix] for mix in members])
         older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
-        by_order = {order: progress_of_mixes(uses, at[:, order]) for order in permutations(range(size))}
+        by_order = {order: Mixes(uses, at[:, order]).progress() for order in permutations(range(size))}
         for order, progress in by_order.items():
             backwards = by_order[order[::-1]][:, ::-1]
             pairs = [older[members[:, a, 0], members[:, b, 0]] for a, b in combinations(order, 2)]

@@ -205,10 +205,10 @@ def streams_near(work: Work, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[P
         elif len(lanes) == len(plan.lanes):
             yield with_split(gpu, other, split_units(gpu, plan))
         else:
-            yield from first_splits(gpu, other, lane_weights(work, bounds, other))
+            yield from first_splits(gpu, other, lane_weights(bounds, other))
 
 
-def sharing_near(work: Work, gpu: GPU, bounds: Bounds, sharing: str, plan: Plan) -> Iterator[Plan]:
+def sharing_near(gpu: GPU, bounds: Bounds, sharing: str, plan: Plan) -> Iterator[Plan]:
     """Plans with one unit of SMs moved between streams, or with another sharing policy."""
     if plan.sms:
         yield from splits_near(gpu, plan)
@@ -217,11 +217,11 @@ def sharing_near(work: Work, gpu: GPU, bounds: Bounds, sharing: str, plan: Plan)
         yield plain
     if sharing != "streams" and len(plan.lanes) > 1:
         if not plan.sms:
-            yield from first_splits(gpu, plain, lane_weights(work, bounds, plain))
+            yield from first_splits(gpu, plain, lane_weights(bounds, plain))
         if sharing == "all":
             yield from (replace(plain, policy=policy) for policy in MIXES if policy != plan.policy)
 
 
-def lane_weights(work: Work, bounds: Bounds, plan: Plan) -> list[float]:
+def lane_weights(bounds: Bounds, plan: Plan) -> list[float]:
     """For each stream, the sum of the isolated times of its operations, us."""
     return [fsum(bounds.alone_us(id, plan.algorithms.get(id, "")) for id in lane) for lane in plan.lanes]

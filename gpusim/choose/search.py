@@ -439,7 +439,7 @@ def _add(judge: Judge, name: str, plan: Plan, found: dict[str, Candidate]) -> No
 def _best_split(judge: Judge, plan: Plan, found: dict[str, Candidate]) -> None:
     """Add the best SM split that is found: all where they are few, else by descent from the even and another."""
     every = list(islice(moves.splits(judge.gpu, len(plan.lanes)), SPLIT_REPLAYS + 1))
-    few, weights = len(every) <= SPLIT_REPLAYS, moves.lane_weights(judge.work, judge.bounds, plan)
+    few, weights = len(every) <= SPLIT_REPLAYS, moves.lane_weights(judge.bounds, plan)
     split = (moves.with_split(judge.gpu, plan, units) for units in every)
     first = split if few else moves.first_splits(judge.gpu, plan, weights)
     tried = [judge.replayed(one) for one in first if judge.launches(one)]

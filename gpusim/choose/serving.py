@@ -136,7 +136,7 @@ def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], 
     }
     slowdown |= {name: 1.0 / share for name, share in progress.items()}
     return {
-        "makespan_us": fmean(_end_us(of, others or restarted) for of in requests),
+        "makespan_us": fmean(max(of[name][-1][1] for name in others or restarted) for of in requests),
         "antt": fmean(slowdown.values()),
         "slowdown": {name: slowdown[name] for name in alone_us},
         "latency_us": {
@@ -164,11 +164,6 @@ def _progress(passes: Requests, alone_us: float, until_us: float) -> float:
 def _last_us(requests: Mapping[str, Requests], names: Sequence[str]) -> float:
     """When the last request of some programs arrives; infinite without any."""
     return max((requests[name][-1][0] for name in names), default=inf)
-
-
-def _end_us(requests: Mapping[str, Requests], names: Sequence[str]) -> float:
-    """When the last request of some programs ends."""
-    return max(requests[name][-1][1] for name in names)
 
 
 def _growth(requests: Requests) -> float:

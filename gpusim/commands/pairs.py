@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from gpusim.commands.arguments import gpu_arguments, json_flag, trace_and_session
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import Column, counted, number, print_json, print_left_out, print_line, print_table, shortened
+from gpusim.common.tables import (
+    Column,
+    counted,
+    number,
+    numbers,
+    print_json,
+    print_left_out,
+    print_line,
+    print_table,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from gpusim.choose.pairs import Pairs, Side
@@ -62,8 +72,8 @@ def _print(found: Pairs) -> None:
         rows[-2] += [number(case.together_us), f"{case.gain:.3f}x", f"{case.gain_over_fastest:.3f}x", case.policy]
         rows[-1] += [""] * 4
     columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break")]
-    columns += [Column(title, right=True) for title in ("holds", "computes", "memory stalls", "isolated µs", "both µs")]
-    columns += [Column("gain", right=True), Column("over fastest", right=True), Column("policy")]
+    columns += numbers("holds", "computes", "memory stalls", "isolated µs", "both µs", "gain", "over fastest")
+    columns += [Column("policy")]
     print()
     print_table(columns, rows, "Side by side: gain over one after the other, by the same and by the fastest algorithms")
     print_left_out(len(found.cases) - MOST_CASES)

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpusim.commands.arguments import given
 from gpusim.commands.replay import add_replay_arguments, command_of, compared
 from gpusim.common.errors import InputError
-from gpusim.common.files import require_ending, require_output
+from gpusim.common.files import require_ending, require_output, write_text
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import print_written
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Replay, or read the folder of a replay, and write the page."""
     from gpusim.io.report.content import content_in, content_of
-    from gpusim.io.report.page import save_page
+    from gpusim.io.report.page import page
 
     require_output(args.out, args.traces)
     require_ending(args.out, (".html", ".htm"))
@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> None:
         else:
             content = content_of(compared(args, step, placements=True, residents=True), command_of(args))
         step(f"writing {args.out}")
-        save_page(content, args.out)
+        write_text(args.out, page(content))
     print_written(args.out, f"{args.out}: the comparison as a page; open it in a browser")

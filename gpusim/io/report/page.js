@@ -60,8 +60,7 @@ function showHeader() {
   byId("notes").replaceChildren(...content.notes.map((note) => element("li", {}, note)));
   byId("verdict").textContent = content.verdict.replaceAll("`", "");
   byId("command").textContent = content.command;
-  byId("version").textContent = [content.gpusim && `gpusim ${content.gpusim}`, document.body.dataset.date]
-    .filter(Boolean).join(", ");
+  byId("version").textContent = content.gpusim && `gpusim ${content.gpusim}`;
 }
 
 function showPolicies() {
@@ -527,11 +526,7 @@ function kernelRows(found) {
       content.streams[run.stream], run.start, run.end, run.alone, run.waited, run.sharing, bound(run),
       run.estimated ? "estimated" : ""] }))];
   }
-  const groups = new Map();
-  for (const run of found) {
-    const key = view.group === "name" ? run.short : run.operation;
-    groups.set(key, [...(groups.get(key) ?? []), run]);
-  }
+  const groups = Map.groupBy(found, (run) => view.group === "name" ? run.short : run.operation);
   const sum = (of, key) => of.reduce((all, run) => all + run[key], 0);
   const most = (of) => [...Map.groupBy(of, bound)].sort((a, b) => b[1].length - a[1].length)[0][0];
   const titles = [[view.group === "name" ? "kernel" : "operation"], ["launches", true],

@@ -9,25 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import os
-import re
-from datetime import UTC, datetime
 from importlib.resources import files
-from pathlib import Path
 
-from gpusim.common.files import write_text
 from gpusim.io.report.content import Content, content_text
 
 IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # in JSON only ever inside of texts
 
 
-def save_page(content: Content, path: str | Path) -> None:
-    """Write a page; the same content gives the same bytes, with a date only where SOURCE_DATE_EPOCH gives one."""
-    write_text(path, page(content))
-
-
 def page(content: Content) -> str:
-    """The page as HTML."""
+    """The page as HTML; the same content gives the same bytes."""
     beside = (files(__package__).joinpath(f"page.{ending}") for ending in ("css", "js", "html"))
     style, script, frame = (part.read_text(encoding="utf-8") for part in beside)
     data = content_text(content)
@@ -35,7 +25,6 @@ def page(content: Content) -> str:
         data = data.replace(character, escaped)
     parts = {
         "POLICY": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'",
-        "DATE": given_date(),
         "TITLE": html.escape(f"{content.trace} on {content.gpu}"),
         "STYLE": style,
         "SCRIPT": script,
@@ -43,14 +32,6 @@ def page(content: Content) -> str:
     }
     pieces = frame.split("%%")  # text and names of parts in turns, so that no part is looked for in another
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
-
-
-def given_date() -> str:
-    """The date of reproducible builds, as 2026-11-25; empty where none is given."""
-    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if not re.fullmatch(r"[0-9]{1,11}", seconds):
-        return ""
-    return datetime.fromtimestamp(int(seconds), UTC).date().isoformat()
 
 
 def _hash(text: str) -> str:
