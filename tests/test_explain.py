@@ -121,6 +121,7 @@ def test_the_command_prints_groups_and_gains(capsys: pytest.CaptureFixture[str])
     assert cli.main(["explain", path, "--no-cache"]) == 0
     said = capsys.readouterr().out
     assert "12 kernels in 4 streams" in said and "What overlapping cost, by kernel" in said and "no room" in said
+    assert "1.00x" not in said
     assert cli.main(["explain", path, "--no-cache", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"makespan_us", "cost_us", "arrangements", "by_name", "by_operator", "kernels"} <= set(found)

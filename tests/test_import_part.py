@@ -55,6 +55,15 @@ def test_a_part_is_what_was_launched_then(tmp_path: Path, part: Part, found: lis
     assert names(import_profile(profile(tmp_path / "p.json"), part=part).trace) == found
 
 
+def test_steps_of_profiles_without_annotations_are_operators(tmp_path: Path) -> None:
+    """As PyTorch before 1.11 writes them."""
+    steps = [annotation(f"ProfilerStep#{n}", 10 * n, 10) | {"cat": "Operator"} for n in (3, 4)]
+    launches = [call("cudaLaunchKernel", order, at) for order, at in ((1, 32), (2, 42))]
+    kernels = [kernel(f"k{order}", 100 * order, 50, order=order) for order in (1, 2)]
+    path = write(tmp_path / "p.json", [*steps, *launches, *kernels], deviceProperties=H200)
+    assert names(import_profile(path, part=Part(step=4)).trace) == ["k2"]
+
+
 def test_the_notes_say_which_part(tmp_path: Path) -> None:
     notes = import_profile(profile(tmp_path / "p.json"), part=Part(range="forward")).trace.notes
     assert "Only range forward, the first of 2 of that name (--range forward@2 is the next): 3 of 4" in notes

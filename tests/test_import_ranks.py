@@ -99,6 +99,19 @@ def test_ranks_of_different_gpus_are_refused(tmp_path: Path) -> None:
         import_profile([one] * 17)
 
 
+def test_counters_of_a_profile_are_no_rank(tmp_path: Path) -> None:
+    """A profile of Nsight Compute beside a timeline, where --counters was forgotten."""
+    counters = tmp_path / "counters.csv"
+    counters.write_text(
+        '"ID","Process Name","Kernel Name","Stream","Block Size","Grid Size","Device","CC",'
+        '"gpu__time_duration.sum","launch__registers_per_thread"\n'
+        '"","","","","","","","","ns","register/thread"\n'
+        '"0","python","gemm","7","(128, 1, 1)","(64, 1, 1)","0","7.0","1000","32"\n'
+    )
+    with pytest.raises(InputError, match="profiles of Nsight Compute and of timelines; expected a timeline of each"):
+        import_profile([rank(tmp_path, 0, kernel(GEMM, 0)), counters], gpu="v100")
+
+
 def test_the_command_takes_several_profiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [str(rank(tmp_path, n, kernel(GEMM, 0, order=1), kernel(REDUCE, 9, order=2))) for n in (1, 0)]
     out = tmp_path / "t.json.gz"

@@ -89,6 +89,22 @@ def test_the_command_writes_a_gpu_that_imports_and_replays(tmp_path: Path, capsy
     assert cli.main(["replay", str(trace), "--recorded-on", str(out), "--policy", "serial", "--no-cache"]) == 0
 
 
+def test_a_file_that_is_there_is_overwritten_only_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file may have values that its owner has put right."""
+    argv = ["gpus", "new", "--from-profile", str(nsys_file(tmp_path / "p.sqlite"))]
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(argv) == 0
+    (made,) = tmp_path.glob("*.toml")
+    made.write_text(made.read_text() + "# mine\n")
+    capsys.readouterr()
+    assert cli.main(argv) == 2
+    assert f"{made.name}: is there already; expected -o FILE.toml" in capsys.readouterr().err
+    assert made.read_text().endswith("# mine\n")
+    assert cli.main([*argv, "-o", made.name]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

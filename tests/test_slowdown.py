@@ -41,13 +41,13 @@ def test_kernels_that_fill_the_gpu_take_turns() -> None:
 
 def test_a_split_gives_each_its_share() -> None:
     a, b = program("a", 400, 1000.0), program("b", 400, 1000.0)
-    assert slowdown(a, b, "1+3", gpu=tiny()) == pytest.approx((4.0, 4.0 / 3.0), rel=0.02)
+    assert slowdown(a, b, "inter-sm:sms=1+3", gpu=tiny()) == pytest.approx((4.0, 4.0 / 3.0), rel=0.02)
     assert slowdown(b, a, "inter-sm:sms=3+1", gpu=tiny()) == pytest.approx((4.0 / 3.0, 4.0), rel=0.02)
 
 
 def test_limits_of_mps_are_a_split() -> None:
     a, b = program("a", 400, 1000.0), program("b", 400, 1000.0)
-    split = slowdown(a, b, "1+3", gpu=tiny())
+    split = slowdown(a, b, "inter-sm:sms=1+3", gpu=tiny())
     assert (
         split
         == slowdown(a, b, "mps:by=program,percent=25+75", gpu=tiny())
@@ -107,8 +107,12 @@ def test_lists_give_what_each_pair_gives() -> None:
             ("c", 400),
         )
     )
-    together = slowdown([a, a, b], [b, c, c], ["streams", "streams", "2+2"], gpu=tiny())
-    assert together == [slowdown(a, b, gpu=tiny()), slowdown(a, c, gpu=tiny()), slowdown(b, c, "2+2", gpu=tiny())]
+    together = slowdown([a, a, b], [b, c, c], ["streams", "streams", "inter-sm:sms=2+2"], gpu=tiny())
+    assert together == [
+        slowdown(a, b, gpu=tiny()),
+        slowdown(a, c, gpu=tiny()),
+        slowdown(b, c, "inter-sm:sms=2+2", gpu=tiny()),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +121,8 @@ def test_lists_give_what_each_pair_gives() -> None:
         ([], "streams", "a and b are not as many"),
         (None, "sideways", "is 'sideways'; expected streams, in turn, an SM split such as 64[+]68, or MPS"),
         (None, "3+2", "is '3[+]2'; expected 1 or more SMs each, at most 4 together"),
+        (None, "1+3", "sms=1[+]3 cannot be granted on tiny; expected at least 8 SMs"),
+        (None, "MPS (160+40 %)", "expected at most 100 % each"),
         (None, None, "is 'None'; expected streams, in turn"),
         (None, 3, "is '3'; expected streams, in turn"),
         (None, [3], "expected streams, in turn"),

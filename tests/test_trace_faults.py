@@ -37,6 +37,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
+        (b'{"traceEvents": []}', "is a profile, not a trace; expected a trace, which import_profile makes of it"),
         (b"{", "line 1 column 2: is not JSON"),
         (b'{"version": 1,}', "is not JSON"),
         (b"\xff\xfe", "byte 0 is not UTF-8 text"),

@@ -28,6 +28,7 @@ from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.memory import MemoryWait, memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
+from gpusim.policies.limits import GreenContext
 from gpusim.session import AnyGPU, AnyTrace, Session
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
@@ -182,6 +183,8 @@ def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
     if isinstance(setting, Setting) and setting.priorities:
         raise InputError(None, "setting", f"is {quote(str(setting))}; priorities are not estimated", WAYS)
     limits = re.search(r"(?:^mps:.*percent=|MPS \()([0-9]+)\+([0-9]+)(?: %\))?(?:,|$)", text)
+    if limits is not None and max(int(limits[1]), int(limits[2])) > 100:
+        raise InputError(None, "setting", f"is {quote(text)}", "at most 100 % each")
     if limits is not None:  # rounded up, as a replay does; of two that add up to 100 % the second has the rest
         first = min(gpu.sm_count - 1, ceil(int(limits[1]) * gpu.sm_count / 100))
         text = f"{first}+{min(gpu.sm_count - first, ceil(int(limits[2]) * gpu.sm_count / 100))}"
@@ -194,6 +197,8 @@ def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
     sms = int(found[1]), int(found[2])
     if min(sms) < 1 or sum(sms) > gpu.sm_count:
         raise InputError(None, "setting", f"is {quote(text)}", f"1 or more SMs each, at most {gpu.sm_count} together")
+    if limits is None and not text.startswith("inter-sm:"):
+        GreenContext(sms=f"{sms[0]}+{sms[1]}").parts(gpu, ("a", "b"))  # refuses what the driver does not grant
     return sms
 
 

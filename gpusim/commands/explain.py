@@ -142,7 +142,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
         print_line(f"for the time in which they ran beside others, the model expects {number(expected)} µs")
     else:
         print_line("none of these kernels also ran by itself, so how much overlapping slowed them is unknown")
-    _print_cost(added(one.by_us for one in known))
+    _print_cost("those that took longer took", added(one.by_us for one in known))
     print()
     by_name, by_operator = by_groups(found)
     _print_groups("kernel", by_name)
@@ -165,23 +165,25 @@ def _print(found: Explanation) -> None:
         f"{counted(len(found.trace.streams), 'stream')} take {number(found.makespan_us)} µs; "
         f"overlapping slowed {len(slowed)} of them"
     )
-    _print_cost(found.cost_us)
+    _print_cost("they took", found.cost_us)
     for line in _gains(found.makespan_us, found.arrangements):
         print_line(line)
+    if not slowed:
+        return
     print()
-    _print_groups("kernel", found.by_name)
+    _print_groups("kernel", [one for one in found.by_name if (one.slowdown or 0.0) >= LEAST_SLOWED])
     operators = [group for group in found.by_operator if group.launches > 1]
     if operators and 1 < len(found.by_operator) < len(found.kernels):
         print()
         _print_groups("operator", found.by_operator)
 
 
-def _print_cost(cost_us: Mapping[str, float]) -> None:
+def _print_cost(what: str, cost_us: Mapping[str, float]) -> None:
     from gpusim.choose.explain import in_shares
 
     total = fsum(cost_us.values())
     if total > 0.0:
-        print_line(f"what it cost them, {number(total)} µs together: {in_shares(cost_us, len(cost_us))}")
+        print_line(f"{what} {number(total)} µs longer together: {in_shares(cost_us, len(cost_us))}")
 
 
 def _gains(makespan_us: float, arrangements: Mapping[str, float]) -> list[str]:

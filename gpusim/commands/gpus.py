@@ -81,6 +81,8 @@ def _new(args: argparse.Namespace) -> None:
         raise InputError(None, "-o", f"is {quote(str(out))}", "a file that ends in .toml")
     if out.stem in gpu_names():  # it would hide the new file
         raise InputError(None, "-o", f"is named {quote(out.stem)}, as a GPU that ships", "another name of the file")
+    if args.out is None and out.exists():
+        raise InputError(out, "", "is there already", "-o FILE.toml, to name the file to write")
     require_output(out, [path])
     write_text(out, gpu_file(found, path))
     gpu = gpusim.load_gpu(out)

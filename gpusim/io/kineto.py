@@ -11,6 +11,7 @@ from gpusim.common.errors import InputError, one_line
 from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.operators import Operator, operator_of, work_of
+from gpusim.io.part import STEP
 from gpusim.io.timeline import CopyRun, HostSync, KernelRun, Product, Range, Span, StreamKey, Timeline, Wait
 from gpusim.io.values import copy_direction, count, finite, whole
 
@@ -69,6 +70,8 @@ class _Reader:
         elif category in _CALLS:
             self._call(event, args)
         elif category in _OPS:
+            if STEP.fullmatch(str(event.get("name", ""))):  # old profiles have no category for annotations
+                self._range(event)
             external = _external(args)
             self._span(event, external)
             if external is not None:
@@ -76,11 +79,14 @@ class _Reader:
                 if "Input Dims" in args:
                     self.operators[external] = operator_of(self.ops[external], args)
         elif category in _RANGES:
-            start, duration = finite(event.get("ts")), finite(event.get("dur"))
-            if start is not None and duration is not None:
-                self.found.ranges.append(Range(one_line(str(event.get("name", ""))), start, start + duration))
+            self._range(event)
         elif category == "cuda_sync":
             self.syncs.append(args)
+
+    def _range(self, event: dict[str, Any]) -> None:
+        start, duration = finite(event.get("ts")), finite(event.get("dur"))
+        if start is not None and duration is not None:
+            self.found.ranges.append(Range(one_line(str(event.get("name", ""))), start, start + duration))
 
     def _span(self, event: dict[str, Any], external: int | None) -> None:
         start, duration = finite(event.get("ts")), finite(event.get("dur"))

@@ -42,6 +42,11 @@ def meetings(timelines: Sequence[Timeline]) -> list[dict[int, Meeting] | None]:
         return [None]
     if len(timelines) > MAX_GPUS:
         raise InputError(None, "ranks", f"are {len(timelines)}", f"at most {MAX_GPUS}")
+    if len({timeline.one_at_a_time for timeline in timelines}) > 1:
+        problem = "are profiles of Nsight Compute and of timelines"
+        raise InputError(
+            None, "ranks", problem, "one timeline of each rank; counters of one profile come by --counters"
+        )
     of_rank = [_collectives(timeline) for timeline in timelines]
     durations: dict[Key, list[float]] = defaultdict(list)
     for timeline, found in zip(timelines, of_rank, strict=True):
