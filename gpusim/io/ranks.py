@@ -44,9 +44,7 @@ def meetings(timelines: Sequence[Timeline]) -> list[dict[int, Meeting] | None]:
         raise InputError(None, "ranks", f"are {len(timelines)}", f"at most {MAX_GPUS}")
     if len({timeline.one_at_a_time for timeline in timelines}) > 1:
         problem = "are profiles of Nsight Compute and of timelines"
-        raise InputError(
-            None, "ranks", problem, "one timeline of each rank; counters of one profile come by --counters"
-        )
+        raise InputError(None, "ranks", problem, "a timeline of each rank; --counters adds counters to one timeline")
     of_rank = [_collectives(timeline) for timeline in timelines]
     durations: dict[Key, list[float]] = defaultdict(list)
     for timeline, found in zip(timelines, of_rank, strict=True):

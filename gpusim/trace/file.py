@@ -63,14 +63,11 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
     source = None if path is None else Path(path)
     text = text_of(data, source)
     del data  # as large as the text
-    content: object = None
     with suppress(ValueError, TypeError, RecursionError):
         content = json.loads(text, object_pairs_hook=_Reading())
         if isinstance(content, dict) and type(content.get("version")) is int:
             return Trace.model_validate(content)
     require_content(text, source)
-    if isinstance(content, dict) and "traceEvents" in content:
-        raise InputError(source, "", "is a profile, not a trace", "a trace, which import_profile makes of it")
     try:  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
     except ValidationError as error:
@@ -128,11 +125,13 @@ class _Reading:
 
 
 def require_content(text: str, source: Path | None) -> dict[str, Any]:
-    """Parse the text of a trace; refuse text that is not JSON, and unknown versions."""
+    """Parse the text of a trace; refuse text that is not JSON, profiles and unknown versions."""
     content = content_of(text, source)
     if not isinstance(content, dict):
         raise InputError(source, "", f"is {show(content)}", "an object with version, name, device, …")
     known = " or ".join(map(str, FORMAT_VERSIONS))
+    if "traceEvents" in content:
+        raise InputError(source, "", "is a profile, not a trace", "a trace, which import_profile makes of it")
     if "version" not in content:
         raise InputError(source, "version", "missing", f"{known}, a version of the trace format")
     version = content["version"]
