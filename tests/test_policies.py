@@ -34,13 +34,13 @@ VARIANTS = [
     "inter-sm:rule=profile",
     "inter-sm:granularity=40",
     "mps:percent=30",
-    "mps:percent=12.5,granularity=2",
+    "mps:percent=12.5",
     "mig:slices=1g",
     "tpc-mask:masks=ffffffffffffff0",
     "quota:blocks=branch0:1",
     "quota:blocks=branch0:2,release=true",
 ]
-PARTS = {"mps:percent=30", "mps:percent=12.5,granularity=2", "mig:slices=1g", "tpc-mask:masks=ffffffffffffff0"}
+PARTS = {"mps:percent=30", "mps:percent=12.5", "mig:slices=1g", "tpc-mask:masks=ffffffffffffff0"}
 NEVER_WHOLE = PARTS | {"quota:blocks=branch0:1"}
 
 

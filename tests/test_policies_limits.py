@@ -92,24 +92,24 @@ def test_green_contexts_that_cannot_be(sms: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("percent", "granularity", "expected"),
+    ("percent", "expected"),
     [
-        ("50+50", 1, [66, 66]),
-        ("100", 1, [132, 132]),
-        ("10+90", 1, [14, 119]),  # 13.2 and 118.8, rounded up
-        ("10+25", 2, [14, 34]),
-        ("0.1+33.4", 2, [2, 46]),
+        ("50+50", [66, 66]),
+        ("100", [132, 132]),
+        ("10+90", [12, 118]),  # 13.2 and 118.8, rounded down to whole TPCs
+        ("30+70", [38, 92]),
+        ("0.1+33.4", [2, 44]),
     ],
 )
-def test_percentages_are_rounded_up(percent: str, granularity: int, expected: list[int]) -> None:
-    assert sizes(Mps(percent=percent, granularity=granularity), "h200") == expected
+def test_percentages_are_rounded_down_to_tpcs(percent: str, expected: list[int]) -> None:
+    assert sizes(Mps(percent=percent), "h200") == expected
 
 
 def test_mps_sets_overlap_only_where_they_must() -> None:
     half = Mps(percent="50").parts(H200, AB)
     assert not half[0] & half[1]
     more = Mps(percent="75").parts(H200, AB)
-    assert len(more[0] & more[1]) == 2 * 99 - 132
+    assert len(more[0] & more[1]) == 2 * 98 - 132
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8))

@@ -47,11 +47,11 @@ def test_a_split_gives_each_its_share() -> None:
 
 def test_limits_of_mps_are_a_split() -> None:
     a, b = program("a", 400, 1000.0), program("b", 400, 1000.0)
-    split = slowdown(a, b, "inter-sm:sms=1+3", gpu=tiny())
+    split = slowdown(a, b, "inter-sm:sms=2+2", gpu=tiny())
     assert (
         split
-        == slowdown(a, b, "mps:by=program,percent=25+75", gpu=tiny())
-        == slowdown(a, b, "MPS (25+75 %)", gpu=tiny())
+        == slowdown(a, b, "mps:by=program,percent=50+50", gpu=tiny())
+        == slowdown(a, b, "MPS (50+50 %)", gpu=tiny())
     )
     for one in settings(tiny(), ["a", "b"]):
         if one.mechanism == "MPS":
@@ -122,7 +122,7 @@ def test_lists_give_what_each_pair_gives() -> None:
         (None, "sideways", "is 'sideways'; expected streams, in turn, an SM split such as 64[+]68, or MPS"),
         (None, "3+2", "is '3[+]2'; expected 1 or more SMs each, at most 4 together"),
         (None, "1+3", "sms=1[+]3 cannot be granted on tiny; expected at least 8 SMs"),
-        (None, "MPS (160+40 %)", "expected at most 100 % each"),
+        (None, "MPS (160+40 %)", "percent=160[+]40 is out of range; expected more than 0 and at most 100 each"),
         (None, None, "is 'None'; expected streams, in turn"),
         (None, 3, "is '3'; expected streams, in turn"),
         (None, [3], "expected streams, in turn"),

@@ -37,28 +37,38 @@ def test_todays_scores_are_what_the_model_gives_now() -> None:
     assert row.mape_percent == pytest.approx(100.0 * sum(map(abs, errors)) / len(errors), rel=1e-5)
 
 
-def test_the_first_scores_are_of_all_that_was_measured() -> None:
-    """Of every call, pair and sequence that ops.py names, and of no scaling points."""
-    rows = from_csv(Score, STUDY / study.FIRST)
+@pytest.mark.parametrize(
+    ("recording", "ops", "folder", "calls", "pairs", "sequences"),
+    [
+        (study.AS_RECORDED, "ops.py", study.RECORDED, 46, 52, 11),
+        (study.BF16, "ops_bf16.py", Path(study.BF16_CASE.folder), 26, 39, 6),
+    ],
+)
+def test_the_first_scores_are_of_all_that_was_measured(
+    recording: str, ops: str, folder: Path, calls: int, pairs: int, sequences: int
+) -> None:
+    """Of every call, pair and sequence that a file names, and of no scaling points."""
+    every = from_csv(Score, STUDY / study.FIRST)
+    assert {row.recording for row in every} == {study.AS_RECORDED, study.BF16}
+    rows = [row for row in every if row.recording == recording]
     points = {row.experiment: row.points for row in rows if row.group == "all"}
     assert points == {
-        "isolated": 46,
-        "sm_curve": 46 * 13,
-        "streams": 52,
-        "streams_b_first": 52,
-        "green": 52 * 8,
-        "modules_serial": 11,
-        "modules_streams": 11,
+        "isolated": calls,
+        "sm_curve": calls * 13,
+        "streams": pairs,
+        "streams_b_first": pairs,
+        "green": pairs * 8,
+        "modules_serial": sequences,
+        "modules_streams": sequences,
     }
-    assert {row.recording for row in rows} == {study.AS_RECORDED}
     (table,) = (
         node.value
-        for node in ast.parse((STUDY / "ops.py").read_text("utf-8")).body
+        for node in ast.parse((STUDY / ops).read_text("utf-8")).body
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "OPS"
     )
     assert isinstance(table, ast.Dict)
     named = [ast.literal_eval(key) for key in table.keys if key is not None]
-    assert named == [row["op"] for row in lines(study.RECORDED / "convolutions.csv")]
+    assert named == [row["op"] for row in lines(folder / "convolutions.csv")]
     assert set(named) == {row.name for row in rows if row.group == "one" and row.experiment == "sm_curve"}
 
 

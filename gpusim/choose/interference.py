@@ -28,7 +28,7 @@ from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.memory import MemoryWait, memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
-from gpusim.policies.limits import GreenContext
+from gpusim.policies.limits import GreenContext, Mps
 from gpusim.session import AnyGPU, AnyTrace, Session
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
@@ -183,11 +183,9 @@ def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
     if isinstance(setting, Setting) and setting.priorities:
         raise InputError(None, "setting", f"is {quote(str(setting))}; priorities are not estimated", WAYS)
     limits = re.search(r"(?:^mps:.*percent=|MPS \()([0-9]+)\+([0-9]+)(?: %\))?(?:,|$)", text)
-    if limits is not None and max(int(limits[1]), int(limits[2])) > 100:
-        raise InputError(None, "setting", f"is {quote(text)}", "at most 100 % each")
-    if limits is not None:  # rounded up, as a replay does; of two that add up to 100 % the second has the rest
-        first = min(gpu.sm_count - 1, ceil(int(limits[1]) * gpu.sm_count / 100))
-        text = f"{first}+{min(gpu.sm_count - first, ceil(int(limits[2]) * gpu.sm_count / 100))}"
+    if limits is not None:  # of two that add up to more than 100 % the second has the rest
+        first, second = map(len, Mps(percent=f"{limits[1]}+{limits[2]}").parts(gpu, ("a", "b")))
+        text = f"{first}+{min(gpu.sm_count - first, second)}"
     name = _SAME.get(text, text)
     if name in ("streams", "in turn"):
         return None if name == "streams" else ()

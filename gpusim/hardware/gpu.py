@@ -442,7 +442,7 @@ def gpu_of(given: GPU | str | os.PathLike[str], place: str = "gpu") -> GPU:
     """Return a GPU that is given as an object, by the name of one that ships, or by the path of a file.
 
     Args:
-        given: one of the three.
+        given: the object, the name or the path.
         place: what errors call it.
     """
     if isinstance(given, GPU):

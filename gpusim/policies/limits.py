@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil
+from math import floor
 from typing import ClassVar
 
 from gpusim.common.errors import InputError
@@ -164,21 +164,21 @@ class Mps(Parts):
         "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation",
         of_streams=IN_ORDER,
     )
-    granularity: int = parameter(
-        1, "SMs that a percentage is rounded up to (undocumented): 1, or 2 for whole TPCs", least=1
-    )
     by: str | None = divided_by_process()
     _rounded: bool = field(default=False, init=False, repr=False)
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
-        """Each starts where the one before it ends, round and round the device: they overlap where they must [D]."""
+        """Whole TPCs, rounded down, but at least one ([V] experiments/mps, on an H200).
+
+        Each part starts where the one before it ends, round and round the device: they overlap where they must [V].
+        """
         read = plus_separated(self.name, "percent", self.percent, decimal, "a percentage")
         shares = one_each(self.name, "percent", read, streams)
         if not all(0 < share <= 100 for share in shares):
             raise wrong(self.name, f"percent={self.percent} is out of range", "more than 0 and at most 100 each")
-        sets, start = [], 0
+        sets, start, tpc = [], 0, gpu.sms_per_tpc
         for share in shares:
-            count = min(gpu.sm_count, self.granularity * ceil(Fraction(share) * gpu.sm_count / 100 / self.granularity))
+            count = min(gpu.sm_count, tpc * max(1, floor(Fraction(share) * gpu.sm_count / 100 / tpc)))
             sets.append(frozenset((start + i) % gpu.sm_count for i in range(count)))
             start += count
             self._rounded |= count * 100 != Fraction(share) * gpu.sm_count
