@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpusim.results.result import Result
     from gpusim.session import Session, compare, replay
     from gpusim.sweeps.run import Swept, sweep
+    from gpusim.trace.edit import merge
     from gpusim.trace.file import load_trace
     from gpusim.trace.format import Trace
     from gpusim.trace.kernels import KernelLaunch, Mix
@@ -65,6 +66,7 @@ _NAMES = {  # what each module has of them
     "gpusim.results.result": "Result",
     "gpusim.session": "Session compare replay",
     "gpusim.sweeps.run": "Swept sweep",
+    "gpusim.trace.edit": "merge",
     "gpusim.trace.file": "load_trace",
     "gpusim.trace.format": "Trace",
     "gpusim.trace.kernels": "KernelLaunch Mix",
@@ -78,8 +80,8 @@ __all__ = [
     "GPU", "Collective", "Comparison", "Convolution", "ConvolutionAlgorithm", "ConvolutionShape", "Copy",
     "Eviction", "Grant", "Host", "InputError", "Kernel", "KernelLaunch", "KernelView", "LoopArrivals", "Mix",
     "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "Swept", "TimesArrivals",
-    "Trace", "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "occupancy", "pairs", "replay",
-    "save_timeline", "select", "slowdown", "sweep", "what_if",
+    "Trace", "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "merge", "occupancy", "pairs",
+    "replay", "save_timeline", "select", "slowdown", "sweep", "what_if",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import test_import_nsys
 import test_import_nvprof
 from profiles import written
 
+import gpusim
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.io import nsys
@@ -122,6 +123,25 @@ def test_a_part_that_is_no_trace_is_one_line() -> None:
 def test_traces_of_several_gpus_do_not_merge() -> None:
     with pytest.raises(InputError, match="device: traces of h200, v100; expected traces recorded on one GPU"):
         merge([trace_of(a={"a1": ()}), trace_of("v100", b={"b1": ()})], ["x", "y"], "both")
+
+
+def test_traces_are_merged_in_python(tmp_path: Path) -> None:
+    """By path or object, each a program of its own name; wrong use is one line."""
+    prefill, decode = (
+        gpusim.load_trace(Path(__file__).parents[1] / "traces" / f"transformer_{name}.json.gz")
+        for name in ("prefill", "decode")
+    )
+    prefill.save(tmp_path / "p.json")
+    both = gpusim.merge([str(tmp_path / "p.json"), decode])
+    assert [program.name for program in both.programs] == ["transformer_prefill", "transformer_decode"]
+    assert both.name == "transformer_prefill+transformer_decode"
+    for traces, names, said in (
+        (prefill, (), "a list of traces"),
+        ([], (), "a list of traces"),
+        ([prefill], "ab", "2 for 1"),
+    ):
+        with pytest.raises(InputError, match=said):
+            gpusim.merge(traces, names)  # type: ignore[arg-type]
 
 
 def test_convert_and_back_is_the_same(tmp_path: Path) -> None:

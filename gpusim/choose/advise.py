@@ -52,7 +52,6 @@ from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved,
 from gpusim.trace.edit import merge
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
-from gpusim.trace.programs import plain_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -315,8 +314,7 @@ def _together(programs: Sequence[AnyTrace]) -> Trace:
         raise InputError(None, "programs", "there is none", "two or more to share a GPU")
     if len(traces) == 1:
         return traces[0]
-    names = [plain_name(trace.name) for trace in traces]
-    return merge(traces, names, "+".join(names)[:200])
+    return merge(traces)
 
 
 def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, float]) -> str:

@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
+from os import PathLike
 from typing import Any
 
 from pydantic import ValidationError
 
 from gpusim.common.errors import InputError, expected_one_of, quote, the_first
 from gpusim.trace.fields import trace_error
+from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
-from gpusim.trace.programs import Program
+from gpusim.trace.programs import Program, plain_name
 
 SHOWN = 8  # names of a trace in an error
 
@@ -67,32 +69,47 @@ def select(
     return _checked(trace.model_copy(update={"streams": tuple(chosen)}))
 
 
-def merge(traces: Sequence[Trace], names: Sequence[str], name: str) -> Trace:
+def merge(traces: Sequence[Trace | str | PathLike[str]], names: Sequence[str] = (), name: str = "") -> Trace:
     """Traces of one GPU side by side: all their streams start together.
 
     Each is one program of its name, unless it names several programs itself. Names are put before the streams and ids
     where two traces share any.
+
+    Args:
+        traces: at least one, each an object or the path of a file.
+        names: one for each; none: those of the traces.
+        name: of the whole; empty: the names, joined.
+
+    Raises:
+        InputError: no trace, another number of names, or traces recorded on different GPUs.
     """
-    devices = sorted({trace.device for trace in traces})
+    if not (isinstance(traces, list | tuple) and traces):
+        raise InputError(None, "traces", f"is {quote(traces)}", "a list of traces, or of the paths of their files")
+    found = [trace_of(one) for one in traces]
+    names = names or [plain_name(trace.name) for trace in found]
+    if len(names) != len(found):
+        raise InputError(None, "names", f"are {len(names)} for {len(found)} traces", "one for each")
+    name = name or "+".join(names)[:200]
+    devices = sorted({trace.device for trace in found})
     if len(devices) > 1:
         raise InputError(None, "device", f"traces of {', '.join(devices)}", "traces recorded on one GPU")
-    apart, unique = _share_names(traces), _unique(names)
+    apart, unique = _share_names(found), _unique(names)
     streams = [
         renamed(stream, f"{prefix}/" if apart else "")
-        for trace, prefix in zip(traces, unique, strict=True)
+        for trace, prefix in zip(found, unique, strict=True)
         for stream in trace.streams
     ]
-    notes = "\n".join(f"{prefix}: {trace.notes}" for trace, prefix in zip(traces, names, strict=True) if trace.notes)
-    first = traces[0]
-    products = dict.fromkeys(trace.stands_for for trace in traces if trace.stands_for is not None)
-    orders = [trace.order for trace in traces if trace.order is not None]
+    notes = "\n".join(f"{prefix}: {trace.notes}" for trace, prefix in zip(found, names, strict=True) if trace.notes)
+    first = found[0]
+    products = dict.fromkeys(trace.stands_for for trace in found if trace.stands_for is not None)
+    orders = [trace.order for trace in found if trace.order is not None]
     whole = first.model_copy(
         update={
             "version": 2,
             "name": name,
             "notes": notes[: 10**5],
             "streams": tuple(streams),
-            "programs": _programs_of_all(traces, unique, apart),
+            "programs": _programs_of_all(found, unique, apart),
             "stands_for": " and ".join(products)[:200] or None,
             "order": "inferred" if "inferred" in orders else next(iter(orders), None),
         }
