@@ -413,6 +413,8 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "touched-as-told": ("frameworks, h200", "gpt1+gpt1|base"),
     "always-in-step": ("frameworks, h200", "gpt1+gpt1|base"),
     "dram-felt-early": ("models, h200", "convnext_tiny|4|generate|12|32|100"),
+    "always-late-last": ("unseen kernels, BF16, h200", "attention/4x24x1024x64|120"),
+    "no-differing-sms": ("unseen kernels, BF16, h200", "gemm/1024x8192x1024|120"),
     "no-last-blocks": ("unseen programs, third set, h200", "radiance_field_fp16|7|super_resolution_bf16|4|32|100|b"),
     "no-reading-once": ("unseen programs, third set, h200", "kalman_filters_fp64|8|radiance_field_fp16|4|32|100|a"),
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
