@@ -6,10 +6,10 @@ They were measured on an H200 for experiments/unseen_kernels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
-from experiments.control_worth.report import Row, choices, gain, level_cells, level_titles, mean, significant
-from experiments.markdown import table
+from experiments.control_worth.report import Row, gain, of_pairs
 from experiments.rows import lines
 from experiments.unseen_kernels.run import BF16_CASE
 from gpusim.common.tables import grouped
@@ -26,7 +26,7 @@ FILES = ("pairs.csv", "priorities.csv")
 def rows() -> Iterator[Row]:
     """Every pair under every setting that needs control over the GPU, against plain streams."""
     session, predictor = Session(BF16_CASE.gpu), Predictor(BF16_CASE.load())
-    found = [row for name in FILES for row in lines(f"{BF16_CASE.folder}/{name}") if row["mode"] != "alone"]
+    found = [row for name in FILES for row in lines(Path(BF16_CASE.folder) / name) if row["mode"] != "alone"]
     for mine in grouped(found, _pair).values():
         yield from _of_pair(mine, session, predictor)
 
@@ -40,11 +40,11 @@ def _of_pair(measured: Sequence[Mapping[str, str]], session: Session, predictor:
     calls = int(a_calls), int(b_calls)
     trace = predictor.trace(Condition("streams", "pair", ((a,), (b,)), calls))
     plans = grouped(measured, _plan)
-    plain_us, plain_measured_us = _expected_us(trace, session), _measured_us(plans.pop(""))
+    plain_us, plain_measured_us = _expected_us(trace, session), fmean(_measured_us(plans.pop("")))
     alone_us = session.makespan_us(trace, "serial") / sum(calls)
     for plan, mine in plans.items():
         level, us = _predicted(plan, mine[0], trace, session)
-        times = [float(row["ms_makespan"]) * 1e3 for row in mine]
+        times = _measured_us(mine)
         yield Row(
             workload=f"{a_calls} x {a} + {b_calls} x {b}",
             level=level,
@@ -82,17 +82,10 @@ def _expected_us(trace: Trace, session: Session, urgent: str = "") -> float:
     return fmean(session.makespan_us(one, Leftover()) for one in orders) + session.gpu.model.event_overhead_us
 
 
-def _measured_us(rows: Sequence[Mapping[str, str]]) -> float:
-    return fmean(float(row["ms_makespan"]) * 1e3 for row in rows)
+def _measured_us(rows: Sequence[Mapping[str, str]]) -> list[float]:
+    return [float(row["ms_makespan"]) * 1e3 for row in rows]
 
 
 def page(found: Sequence[Row]) -> dict[str, object]:
     """What the page says of them."""
-    gains = {f"kernel_{level}": mean([one.measured for one in choices(found, level)]) for level in LEVELS}
-    return {
-        "kernels": table(level_titles(), level_cells(found, LEVELS)),
-        "kernel_pairs": len({row.workload for row in found}),
-        "kernel_plans": len(found),
-        "kernel_significant": significant(found, LEVELS),
-        **gains,
-    }
+    return of_pairs("kernel", found, LEVELS)

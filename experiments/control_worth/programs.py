@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from experiments.advise import run as advise
-from experiments.control_worth.report import Row, choices, gain, level_cells, level_titles, mean, significant
-from experiments.markdown import table
+from experiments.control_worth.report import Row, gain, of_pairs
 from gpusim.common.tables import grouped
 
 MECHANISMS = {"priority": "priorities", "SM split": "masks"}  # of experiments/advise: the level that it needs
@@ -45,16 +44,8 @@ def page() -> dict[str, object]:
     """What the page says of them."""
     (measured,) = advise.STUDY.read()
     found = rows(measured)
-    levels = tuple(MECHANISMS.values())
-    gains = {f"program_{level}": mean([one.measured for one in choices(found, level)]) for level in levels}
-    return {
-        "programs": table(level_titles(), level_cells(found, levels)),
-        "program_pairs": len({row.workload for row in found}),
-        "program_both": len(_programs(found, "h200") & _programs(found, "h100")),
-        "program_significant": significant(found, levels),
-        "program_plans": len(found),
-        **gains,
-    }
+    both = len(_programs(found, "h200") & _programs(found, "h100"))
+    return {"program_both": both, **of_pairs("program", found, tuple(MECHANISMS.values()))}
 
 
 def _programs(rows: Iterable[Row], gpu: str) -> set[tuple[str, ...]]:

@@ -232,6 +232,18 @@ def level_cells(rows: Sequence[Row], levels: Sequence[str] = MEASURED_LEVELS) ->
     return cells
 
 
+def of_pairs(name: str, rows: Sequence[Row], levels: Sequence[str]) -> dict[str, object]:
+    """What the page says of pairs that were measured at some levels: the table is ``NAMEs``."""
+    gains = {f"{name}_{level}": mean([one.measured for one in choices(rows, level)]) for level in levels}
+    return {
+        f"{name}s": table(level_titles(), level_cells(rows, levels)),
+        f"{name}_pairs": len({row.workload for row in rows}),
+        f"{name}_plans": len(rows),
+        f"{name}_significant": significant(rows, levels),
+        **gains,
+    }
+
+
 def level_table(rows: Sequence[Row]) -> str:
     """What each level gains, and what quotas are predicted to gain."""
     quotas = [one.predicted for one in choices(rows, "quotas")]

@@ -5,10 +5,10 @@ streams, one of which has a higher priority. Its columns are those of `pairs.csv
 which was launched first.
 """
 
-import csv
 import sys
 from pathlib import Path
 
+from experiments.rows import lines
 from gpusim.common.files import write_text
 from gpusim.common.spreadsheet import records
 from gpusim.lab.record.ops import record_ops
@@ -39,8 +39,7 @@ def write_priorities(gpu: Gpu, folder: Path) -> None:
     urgent = Queue(stream, stream.cuda_stream, gpu.sm_count)
     ops, rows = read_ops(OPS), []
     calls = {name: made(ops, "OPS", name) for name in ops.ops}
-    with (folder / PAIRS).open(newline="", encoding="utf-8") as file:
-        pairs = [row for row in csv.DictReader(file) if row["mode"] == "streams"]
+    pairs = [row for row in lines(folder / PAIRS) if row["mode"] == "streams"]
     for row in pairs:
         pair = row["a"], row["b"]
         work = [[calls[name]] * int(row[count]) for name, count in zip(pair, ("na", "nb"), strict=True)]
