@@ -36,7 +36,7 @@ class ChosenError:
 
     @property
     def limit(self) -> float:
-        """By how much one plan in ten falls short of its expected gain, points of percent."""
+        """Shortfall from the expected gain that one plan in ten exceeds, percentage points."""
         return ONE_IN_TEN * self.size
 
 

@@ -123,7 +123,7 @@ def program_of(
 def _kernels(
     graph: Graph, options: Mapping[str, Sequence[Option]], dominated: float
 ) -> tuple[list[Kernel], list[int], list[list[tuple[Option, list[int]]]]]:
-    """Kernels that are not small, the operation of each, and the options of each with the positions of theirs."""
+    """Return the large kernels, the operation of each, and for each operation its options with their large kernels."""
     found = [_not_dominated(options[id], dominated) for id in graph.ids]
     small_us = SMALL * fsum(min((option.sms_us for option in of), default=0.0) for of in found)
     kernels, op_of = list[Kernel](), list[int]()

@@ -104,7 +104,7 @@ def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_
     traces = [read(path) for path in paths]
     names = [_plain_name(path) for path in paths]
     with told_with(paths):
-        return traces[0] if len(traces) == 1 else merge(traces, names, "+".join(names)[:200])
+        return traces[0] if len(traces) == 1 else merge(traces, names)
 
 
 def gpu_arguments(parser: argparse.ArgumentParser) -> None:

@@ -53,7 +53,7 @@ class LocalPool(ProcessPoolExecutor):
         super().__init__(jobs, Spawn(), _on_a_leash, (leash,), max_tasks_per_child=tasks_per_process)
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit a task. The started process never gets a Ctrl-C that is meant for its parent."""
+        """Submit a task. A worker process that this starts ignores the SIGINT of a Ctrl-C."""
         with _ctrl_c_later():
             return super().submit(function, *args, **kwargs)
 

@@ -53,7 +53,7 @@ class Profiled:
 
     @property
     def product(self) -> Product:
-        """Properties of the GPU from its counters."""
+        """Name and SM count of the GPU, from the attributes among the counters."""
         sms = self.counters.get("device__attribute_multiprocessor_count", self.counters.get("launch__sm_count"))
         return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 

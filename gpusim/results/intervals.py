@@ -32,7 +32,7 @@ def covered_us(on_sm: Iterable[tuple[Times, Indices]], chosen: Sequence[bool]) -
 
 
 def overlapping(spans: Times, owners: Indices) -> set[int]:
-    """Return whose spans overlap with another's; spans by start."""
+    """Return the owners of spans that overlap another owner's; the spans are in the order of their starts."""
     starts, ends = spans
     found: set[int] = set()
     if not (starts[1:] < np.maximum.accumulate(ends)[:-1]).any():

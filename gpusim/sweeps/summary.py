@@ -175,12 +175,12 @@ def best_of(of: Sequence[SweptRow], restart: bool) -> list[SweptRow]:
 
 
 def values(of: Sequence[SweptRow], name: str) -> list[float]:
-    """Return the values of a metric that all given rows have."""
+    """Return the value of a metric in each row; every row must have it."""
     return [row.figures[name] for row in of]
 
 
 def mean(of: Sequence[SweptRow], name: str) -> float:
-    """Return the mean of such a metric."""
+    """Return the mean of a metric over rows that all have it."""
     return fmean(values(of, name))
 
 

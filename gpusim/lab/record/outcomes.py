@@ -1,4 +1,4 @@
-"""Outcomes that `gpusim validate` scores: the calls of a recording, measured in other conditions than isolated.
+"""Outcomes that `gpusim validate` scores: the calls of a recording on some SMs, in pairs, and in streams.
 
 The conditions follow from the recording. Every convolution runs on several numbers of SMs, and those of one kernel with
 reserved shared memory. Independent convolutions run in pairs and with quotas. The branches between a fork and a join

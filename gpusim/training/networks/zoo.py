@@ -66,7 +66,7 @@ class _Builder(Builder):
         padding: Pair | None = None,
         relu: bool = True,
     ) -> str:
-        """Add a convolution that keeps height and width, but for its stride, where no padding is given."""
+        """Add a convolution. The default padding is half the kernel: with stride 1, height and width stay."""
         padding = (kernel[0] // 2, kernel[1] // 2) if padding is None else padding
         last = self.add(name, Convolution(channels, kernel, stride, padding, bias=not self._normed), *inputs)
         if self._normed:

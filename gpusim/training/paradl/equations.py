@@ -66,7 +66,7 @@ def all_reduce_us(p: int, bytes: Sizes, links: Links) -> float:
 
 
 def all_gather_us(p: int, bytes: Sizes, links: Links) -> float:
-    """Ring: (p - 1) (alpha + m beta / p) for every tensor of which every rank has m bytes in the end [V]."""
+    """Ring: (p - 1) (alpha + m beta / p) for every gathered tensor of m bytes [V]."""
     return (p - 1) * links.all_gather.us(np.asarray(bytes) / p, p)
 
 
