@@ -16,7 +16,7 @@ from gpusim.calibrate.fit import anchored
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.borrowing import borrow
 from gpusim.io.importing import import_profile
-from gpusim.io.timeline import Activity, KernelRun, StreamKey
+from gpusim.io.timeline import Activity, LaunchedKernel, StreamKey
 from gpusim.model.estimate import estimable
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -36,7 +36,7 @@ MIX = Mix(
 
 def run(blocks: int, working_us: float, name: str = "k", registers: int = 32) -> Activity:
     """A kernel that takes so long after the launch latency."""
-    work = KernelRun(name, (blocks, 1, 1), (256, 1, 1), registers, 0, 0)
+    work = LaunchedKernel(name, (blocks, 1, 1), (256, 1, 1), registers, 0, 0)
     return Activity(0, StreamKey("7"), 0.0, working_us + LATENCY_US, work, 0)
 
 

@@ -13,10 +13,10 @@ from gpusim.hardware.gpu import gpu_names, load_gpu
 from gpusim.io.conversion import _beside_others
 from gpusim.io.order import dependencies
 from gpusim.io.products import gpu_stem, instead_of, like_name, recording_gpu, stands_in
-from gpusim.io.timeline import CLOCK_US, Activity, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.timeline import CLOCK_US, Activity, LaunchedKernel, Product, StreamKey, Timeline
 from gpusim.io.values import copy_direction, count, finite, three, whole
 
-WORK = KernelRun("k", (1, 1, 1), (32, 1, 1), 8, 0, 0)
+WORK = LaunchedKernel("k", (1, 1, 1), (32, 1, 1), 8, 0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 6)), max_size=9))

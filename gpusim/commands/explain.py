@@ -111,7 +111,7 @@ def recorded(path: Path) -> list[Recorded]:
     from gpusim.choose.recorded import Recorded
     from gpusim.io.importing import timeline_of
     from gpusim.io.order import ready
-    from gpusim.io.timeline import KernelRun
+    from gpusim.io.timeline import LaunchedKernel
 
     timeline = timeline_of(path)
     return [
@@ -124,7 +124,7 @@ def recorded(path: Path) -> list[Recorded]:
             *could_start,
         )
         for one, could_start in zip(timeline.activities, ready(timeline), strict=True)
-        if isinstance(one.work, KernelRun)
+        if isinstance(one.work, LaunchedKernel)
     ]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
 from gpusim.io.ncu import trimmed
-from gpusim.io.timeline import Activity, KernelRun
+from gpusim.io.timeline import Activity, LaunchedKernel
 from gpusim.model.occupancy import most_resident, occupancy
 from gpusim.trace.kernels import Mix
 
@@ -35,11 +35,11 @@ OF_THE_GRID = ("active_cycles_min", "l1_hit_percent", "l2_hit_percent")  # what 
 
 
 @dataclass(frozen=True)
-class Run:
+class TimelineKernel:
     """A kernel of a timeline."""
 
     number: int  # index of the activity on the timeline
-    work: KernelRun  # the launch
+    work: LaunchedKernel  # the launch
     duration_us: float  # recorded time on the timeline, above 0
     gpu: GPU  # the GPU that ran it
 
@@ -88,7 +88,7 @@ class Run:
         """Share of the SMs that get a block."""
         return min(1.0, self.blocks / self.gpu.sm_count)
 
-    def distance(self, other: Run) -> tuple[bool, float, int]:
+    def distance(self, other: TimelineKernel) -> tuple[bool, float, int]:
         """How far another launch of the same kernel is from this one; the nearest lends its counters.
 
         Launches with the same grid come first, those nearest in time before others. Then come those that are
@@ -114,11 +114,11 @@ def borrow(activities: Sequence[Activity], counted: Mapping[int, Mix], gpu: GPU)
     ``counted`` has the demands of the counted kernels, by the index of the activity.
     """
     runs = [
-        Run(n, one.work, one.duration_us, gpu)
+        TimelineKernel(n, one.work, one.duration_us, gpu)
         for n, one in enumerate(activities)
-        if isinstance(one.work, KernelRun) and one.duration_us > 0.0 and min(*one.work.grid, *one.work.block) > 0
+        if isinstance(one.work, LaunchedKernel) and one.duration_us > 0.0 and min(*one.work.grid, *one.work.block) > 0
     ]
-    lenders: dict[Kind, dict[Grid, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    lenders: dict[Kind, dict[Grid, list[TimelineKernel]]] = defaultdict(lambda: defaultdict(list))
     for run in sorted((run for run in runs if run.number in counted), key=_time_and_order):
         lenders[run.kind][run.work.grid].append(run)
     same, other = dict[int, Mix](), dict[int, Mix]()
@@ -137,11 +137,11 @@ def borrow(activities: Sequence[Activity], counted: Mapping[int, Mix], gpu: GPU)
     return Borrowed(same, other)
 
 
-def _time_and_order(run: Run) -> tuple[float, int]:
+def _time_and_order(run: TimelineKernel) -> tuple[float, int]:
     return run.block_us, run.number
 
 
-def _nearest(run: Run, lenders: Sequence[Run]) -> Iterator[Run]:
+def _nearest(run: TimelineKernel, lenders: Sequence[TimelineKernel]) -> Iterator[TimelineKernel]:
     """Those of one grid that may be nearest to a launch: in time, and among equal times in order."""
     at = bisect_left(lenders, run.block_us, key=lambda one: one.block_us)
     for us in {one.block_us: None for one in lenders[max(0, at - 1) : at + 1]}:
@@ -154,14 +154,14 @@ def _ratio(one: float, other: float) -> float:
     return abs(log(one / other))
 
 
-def _of_same_grid(mix: Mix, run: Run, lender: Run) -> Mix:
+def _of_same_grid(mix: Mix, run: TimelineKernel, lender: TimelineKernel) -> Mix:
     """The counters as they are; the time of L2 in proportion to the time, as for the launch that was counted."""
     if not mix.l2_busy_us:
         return mix
     return mix.model_copy(update={"l2_busy_us": trimmed(mix.l2_busy_us * run.duration_us / lender.duration_us)})
 
 
-def _of_other_grid(mix: Mix, run: Run, lender: Run) -> Mix:
+def _of_other_grid(mix: Mix, run: TimelineKernel, lender: TimelineKernel) -> Mix:
     """Return the demand of a block in a launch with another grid.
 
     Its work stays the same if the time of a block is within a factor of `SAME_WORK`. Otherwise the block is assumed to

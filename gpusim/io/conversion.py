@@ -15,7 +15,7 @@ from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.io import Order
 from gpusim.io.order import dependencies, stream_order
-from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, KernelRun, StreamKey, Timeline
+from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, LaunchedKernel, StreamKey, Timeline
 from gpusim.model.launchable import lacking as lacking
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
@@ -82,12 +82,12 @@ class _Builder:
         self.path = path
         self.gpu = gpu
         self.rounded = 0  # kernels whose recorded duration was 0
-        self._launches: dict[tuple[KernelRun, float], KernelLaunch] = {}
+        self._launches: dict[tuple[LaunchedKernel, float], KernelLaunch] = {}
 
     def operation(self, activity: Activity, id: str, waits: tuple[str, ...], host_waits: bool) -> Kernel | Copy:
         work, by_host = activity.work, host_waits or None
         try:
-            if isinstance(work, KernelRun):
+            if isinstance(work, LaunchedKernel):
                 launch = self._launch(work, activity.duration_us, id)
                 return Kernel(id=id, depends_on=waits, host_waits=by_host, kernel=launch)
             return Copy(
@@ -102,10 +102,10 @@ class _Builder:
         except InputError as fault:
             if fault.path is not None:
                 raise
-            name = work.name if isinstance(work, KernelRun) else work.what
+            name = work.name if isinstance(work, LaunchedKernel) else work.what
             raise fault.at(self.path, f"{id} ({quote(name)})", f"{fault.place} {fault.problem}") from None
 
-    def _launch(self, work: KernelRun, duration_us: float, id: str) -> KernelLaunch:
+    def _launch(self, work: LaunchedKernel, duration_us: float, id: str) -> KernelLaunch:
         duration_us = round(duration_us, 3)
         if duration_us <= 0.0:
             duration_us = LEAST_DURATION_US
@@ -184,7 +184,7 @@ def ids_of(activities: Sequence[Activity]) -> list[str]:
     ids = []
     for activity in activities:
         work = activity.work
-        plain = "kernel" if isinstance(work, KernelRun) else work.what
+        plain = "kernel" if isinstance(work, LaunchedKernel) else work.what
         label = _NOT_IN_IDS.sub("_", activity.label)[:150] or plain
         ids.append(f"{label}/{seen[label]}")
         seen[label] += 1
@@ -204,8 +204,8 @@ _ORDER_REMARKS: dict[StreamOrder, str] = {
 def _remarks(
     activities: Sequence[Activity], contradicted: int, rounded: int, known_order: StreamOrder | None
 ) -> list[str]:
-    kernels = [a for a in activities if isinstance(a.work, KernelRun)]
-    runs = [a.work for a in kernels if isinstance(a.work, KernelRun)]
+    kernels = [a for a in activities if isinstance(a.work, LaunchedKernel)]
+    runs = [a.work for a in kernels if isinstance(a.work, LaunchedKernel)]
     copies = [a.work for a in activities if isinstance(a.work, CopyRun)]
     bare = sum(run.mix is None for run in runs)
     communicating = sum(communicates(run.name) for run in runs)

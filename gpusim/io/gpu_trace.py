@@ -13,7 +13,7 @@ from pathlib import Path
 from gpusim.common.errors import InputError, one_line
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.io import source
-from gpusim.io.timeline import CopyRun, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.timeline import CopyRun, LaunchedKernel, Product, StreamKey, Timeline
 from gpusim.io.values import count, device_of, finite, three, whole
 
 A_GPU_TRACE = "nsys stats --report cuda_gpu_trace --format csv FILE"
@@ -102,7 +102,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Cells, Cells, bool]]:
         raise InputError(path, "", "has no header with Start and Duration", expected)
 
 
-def _work(name: str, row: Cells, units: Cells, scales: Mapping[str, float]) -> KernelRun | CopyRun | None:
+def _work(name: str, row: Cells, units: Cells, scales: Mapping[str, float]) -> LaunchedKernel | CopyRun | None:
     """A kernel, a copy or a memset; None for a copy that no GPU makes."""
 
     def size(column: str) -> int:
@@ -119,7 +119,7 @@ def _work(name: str, row: Cells, units: Cells, scales: Mapping[str, float]) -> K
     if registers is None:
         raise ValueError(f"has {cell!r} registers"[:80])
     plain = re.sub(r"\[\d+\]$", "", name).rstrip()
-    return KernelRun(plain, grid, block, registers, size("Static SMem"), size("Dynamic SMem"))
+    return LaunchedKernel(plain, grid, block, registers, size("Static SMem"), size("Dynamic SMem"))
 
 
 def _scaled(text: str, unit: str, scales: Mapping[str, float]) -> float:

@@ -22,7 +22,7 @@ from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.part import Part, part_of
 from gpusim.io.products import recording_gpu, stands_in
-from gpusim.io.timeline import Activity, KernelRun, Product, Timeline, with_mixes
+from gpusim.io.timeline import Activity, LaunchedKernel, Product, Timeline, with_mixes
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import Mix
 
@@ -287,7 +287,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[st
         if product.sm_count not in (None, gpu.sm_count):  # which says how to share the counters out
             problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
             raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
-    runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, KernelRun)]
+    runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, LaunchedKernel)]
     matched = _match(
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
         [(p.name, p.grid, p.block) for p in profiled],

@@ -12,7 +12,7 @@ from gpusim.common.tables import counted
 from gpusim.io import chrome, source
 from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.part import STEP
-from gpusim.io.timeline import CopyRun, HostSync, KernelRun, Product, Range, Span, StreamKey, Timeline, Wait
+from gpusim.io.timeline import CopyRun, HostSync, LaunchedKernel, Product, Range, Span, StreamKey, Timeline, Wait
 from gpusim.io.values import copy_direction, count, finite, whole
 
 _GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
@@ -116,11 +116,13 @@ class _Reader:
         label = f"graph{graph}" if (graph := whole(args.get("graph id"))) else ""
         self.found.add(device, key, start, duration, work, order, label)
 
-    def _kernel(self, name: str, args: dict[str, Any]) -> KernelRun | None:
+    def _kernel(self, name: str, args: dict[str, Any]) -> LaunchedKernel | None:
         if name not in self.names:
             self.names[name] = one_line(name)
         registers, shared = args.get("registers per thread"), args.get("shared memory")
-        return KernelRun.of(self.names[name], args.get("grid"), args.get("block"), registers, 0, shared, _meets(args))
+        return LaunchedKernel.of(
+            self.names[name], args.get("grid"), args.get("block"), registers, 0, shared, _meets(args)
+        )
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = str(event.get("name", ""))
@@ -168,7 +170,7 @@ class _Reader:
         found = self.found
         if self.hip:
             raise source.of_amd(self.path)
-        if not any(isinstance(activity.work, KernelRun) for activity in found.activities):
+        if not any(isinstance(activity.work, LaunchedKernel) for activity in found.activities):
             unusable = f" ({self.unusable} GPU events {_UNUSABLE})" if self.unusable else ""
             problem = f"holds no kernels{unusable}"
             raise InputError(self.path, "", problem, "a PyTorch profile with ProfilerActivity.CUDA on an NVIDIA GPU")
@@ -195,11 +197,11 @@ class _Reader:
     def _give_work(self) -> None:
         """The longest kernel of each operator gets the operator's work and traffic [D]."""
         activities = self.found.activities
-        longest: dict[int, tuple[float, int, KernelRun]] = {}
+        longest: dict[int, tuple[float, int, LaunchedKernel]] = {}
         for n, external in self.externals.items():
             run, us = activities[n].work, activities[n].duration_us
             known = longest.get(external)
-            if external in self.operators and isinstance(run, KernelRun) and (known is None or us > known[0]):
+            if external in self.operators and isinstance(run, LaunchedKernel) and (known is None or us > known[0]):
                 longest[external] = us, n, run
         for external, (_, n, run) in longest.items():
             work = work_of(self.operators[external])

@@ -12,7 +12,7 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import source
 from gpusim.io.ncu import DURATION, Counters, clocked, mix_from_counters
-from gpusim.io.timeline import Activity, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.timeline import Activity, LaunchedKernel, Product, StreamKey, Timeline
 from gpusim.io.values import finite, three, whole
 from gpusim.trace.kernels import Mix
 
@@ -95,10 +95,10 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
     return found
 
 
-def _run(launch: Profiled, mix: Mix | None) -> KernelRun:
+def _run(launch: Profiled, mix: Mix | None) -> LaunchedKernel:
     names = ("registers_per_thread", "shared_mem_per_block_static", "shared_mem_per_block_dynamic")
     registers, static, dynamic = (whole(launch.counters.get(f"launch__{name}")) or 0 for name in names)
-    return KernelRun(launch.name, launch.grid, launch.block, registers, static, dynamic, mix)
+    return LaunchedKernel(launch.name, launch.grid, launch.block, registers, static, dynamic, mix)
 
 
 # ---- CSV

@@ -19,7 +19,18 @@ from gpusim.common.errors import InputError, one_line, quote
 from gpusim.common.files import is_file
 from gpusim.common.tables import counted
 from gpusim.io import source
-from gpusim.io.timeline import CopyRun, HostMemory, HostSync, KernelRun, Product, Range, Span, StreamKey, Timeline, Wait
+from gpusim.io.timeline import (
+    CopyRun,
+    HostMemory,
+    HostSync,
+    LaunchedKernel,
+    Product,
+    Range,
+    Span,
+    StreamKey,
+    Timeline,
+    Wait,
+)
 from gpusim.io.values import Direction, whole
 
 MAGIC = b"SQLite format 3\x00"
@@ -195,7 +206,7 @@ class _Export:
             gx, gy, gz, bx, by, bz = (_whole(row[column]) for column in _GRID)
             sizes = ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
             registers, static, dynamic = (_whole(row[column] or 0) for column in sizes)
-            work = KernelRun(one_line(str(name)), (gx, gy, gz), (bx, by, bz), registers, static, dynamic)
+            work = LaunchedKernel(one_line(str(name)), (gx, gy, gz), (bx, by, bz), registers, static, dynamic)
             graph, node = row["graphId"], row["graphNodeId"]
             from_graphs += bool(graph or node)
             self._add(row, work, f"graph{_whole(graph)}" if graph else "graph" if node else "")
@@ -218,7 +229,7 @@ class _Export:
         waited = "of unified memory; the time that kernels waited for them is in the kernels' durations"
         self.found.leave_out(migrations, "migration", waited)
 
-    def _add(self, row: sqlite3.Row, work: KernelRun | CopyRun, label: str = "") -> None:
+    def _add(self, row: sqlite3.Row, work: LaunchedKernel | CopyRun, label: str = "") -> None:
         """Add the kernel or copy of a row, whose table has the columns `_OF_WORK`."""
         end, start, order, device = _whole(row["end"]), _whole(row["start"]), row["correlationId"], row["deviceId"]
         duration = (end - start) / 1000

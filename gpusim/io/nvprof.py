@@ -10,7 +10,7 @@ from typing import Any
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome
-from gpusim.io.timeline import Activity, CopyRun, KernelRun, Product, StreamKey, Timeline
+from gpusim.io.timeline import Activity, CopyRun, LaunchedKernel, Product, StreamKey, Timeline
 from gpusim.io.values import count, finite
 
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
@@ -84,12 +84,12 @@ def _in_microseconds(activities: list[Activity]) -> list[Activity]:
     ]
 
 
-def _kernel(name: str, fields: Mapping[str, Any]) -> KernelRun | None:
+def _kernel(name: str, fields: Mapping[str, Any]) -> LaunchedKernel | None:
     grid = _list_or_text(fields.get("grid", fields.get("gridsize")))
     block = _list_or_text(fields.get("block", fields.get("blocksize")))
     registers = fields.get("registersperthread", fields.get("registers"))
     sizes = fields.get("staticsharedmemory"), fields.get("dynamicsharedmemory")
-    return KernelRun.of(name, grid, block, registers, *sizes)
+    return LaunchedKernel.of(name, grid, block, registers, *sizes)
 
 
 def _fields(args: Any) -> dict[str, Any]:

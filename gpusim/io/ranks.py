@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gpusim.common.errors import InputError
 from gpusim.io.conversion import communicates, ids_of
-from gpusim.io.timeline import KernelRun, Timeline
+from gpusim.io.timeline import LaunchedKernel, Timeline
 from gpusim.trace.edit import renamed
 from gpusim.trace.fields import MAX_GPUS
 from gpusim.trace.format import Trace
@@ -59,7 +59,7 @@ def _collectives(timeline: Timeline) -> dict[Key, int]:
     seen: Counter[str] = Counter()
     found: dict[Key, int] = {}
     for n, activity in enumerate(timeline.activities):
-        if isinstance(activity.work, KernelRun) and communicates(activity.work.name):
+        if isinstance(activity.work, LaunchedKernel) and communicates(activity.work.name):
             what = activity.work.meets or activity.work.name
             found[what, seen[what]] = n
             seen[what] += 1

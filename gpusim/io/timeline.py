@@ -31,7 +31,7 @@ class StreamKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRun:
+class LaunchedKernel:
     """A kernel as launched; shared memory in bytes a block. A format that knows only the sum gives it as dynamic."""
 
     name: str
@@ -47,13 +47,13 @@ class KernelRun:
     @staticmethod
     def of(
         name: str, grid: object, block: object, registers: object, static: object, dynamic: object, meets: str = ""
-    ) -> KernelRun | None:
+    ) -> LaunchedKernel | None:
         """A kernel from values as a profile writes them, for `three` and `count`; None where one is unusable."""
         shape, threads = three(grid), three(block)
         each, fixed, more = count(registers), count(static), count(dynamic)
         if shape is None or threads is None or each is None or fixed is None or more is None:
             return None
-        return KernelRun(name, shape, threads, each, fixed, more, meets=meets)
+        return LaunchedKernel(name, shape, threads, each, fixed, more, meets=meets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Activity:
     stream: StreamKey  # its stream
     start_us: float  # when it started, on any clock
     duration_us: float  # how long it took
-    work: KernelRun | CopyRun  # what it was
+    work: LaunchedKernel | CopyRun  # what it was
     order: int  # grows with the launches of a process (the correlation id, where there is one)
     label: str = ""  # what the host called it for, the beginning of the operation's id; may be empty
 
@@ -175,7 +175,7 @@ class Timeline:
     one_at_a_time: bool = False
 
     def add(
-        self, device: int, stream: StreamKey, start_us: float, duration_us: float, work: KernelRun | CopyRun,
+        self, device: int, stream: StreamKey, start_us: float, duration_us: float, work: LaunchedKernel | CopyRun,
         order: int | None, label: str = "",
     ) -> None:  # fmt: skip
         """Add an activity; one without an order of its own comes after those before it."""
@@ -189,7 +189,7 @@ class Timeline:
 
     def kernels_by_device(self) -> dict[int, int]:
         """How many kernels each GPU ran, by index."""
-        return dict(sorted(Counter(a.device for a in self.activities if isinstance(a.work, KernelRun)).items()))
+        return dict(sorted(Counter(a.device for a in self.activities if isinstance(a.work, LaunchedKernel)).items()))
 
     def on(self, device: int) -> Timeline:
         """Work of one GPU, in the order of its start."""
@@ -228,6 +228,6 @@ def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:
     activities = list(timeline.activities)
     for n, mix in mixes.items():
         work = activities[n].work
-        if isinstance(work, KernelRun):
+        if isinstance(work, LaunchedKernel):
             activities[n] = replace(activities[n], work=replace(work, mix=mix))
     return replace(timeline, activities=activities)

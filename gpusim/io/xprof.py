@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome, source
-from gpusim.io.timeline import CopyRun, KernelRun, Product, Range, StreamKey, Timeline
+from gpusim.io.timeline import CopyRun, LaunchedKernel, Product, Range, StreamKey, Timeline
 from gpusim.io.values import count, finite, whole
 
 A_PROFILE = "an .xplane.pb or a trace.json.gz of jax.profiler or tf.profiler, of an NVIDIA GPU"
@@ -77,7 +77,7 @@ def read(path: Path) -> Timeline:
     return found
 
 
-def _work(path: Path, event: _Event) -> KernelRun | CopyRun | None:
+def _work(path: Path, event: _Event) -> LaunchedKernel | CopyRun | None:
     details = {name: str(event.args.get(f"{name}_details", "")) for name in ("kernel", "memcpy", "memset")}
     values = dict(_DETAIL.findall(" ".join(details.values()).replace("\n", " ")))
     if "private_mem" in values:
@@ -89,7 +89,7 @@ def _work(path: Path, event: _Event) -> KernelRun | CopyRun | None:
     grid, block, registers = (values.get(key) for key in ("grid", "block", "regs"))
     sizes = values.get("static_shared"), values.get("dynamic_shared", values.get("shm"))
     static, dynamic = (count(size) or 0 for size in sizes)
-    return KernelRun.of(one_line(event.name), grid, block, registers, static, dynamic)
+    return LaunchedKernel.of(one_line(event.name), grid, block, registers, static, dynamic)
 
 
 def _label(event: _Event, order: int) -> str:

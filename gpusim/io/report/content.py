@@ -55,7 +55,7 @@ class KernelName(NamedTuple):
     estimated: bool
 
 
-class Run(NamedTuple):
+class ReportedLaunch(NamedTuple):
     """One launch as replayed, as `gpusim.results.runs.KernelRun`; stream and kernel by their places."""
 
     stream: Count
@@ -72,7 +72,7 @@ class Run(NamedTuple):
     bound_by: Text
 
 
-TIMES = tuple(name for name in Run._fields if name.endswith("_us"))
+TIMES = tuple(name for name in ReportedLaunch._fields if name.endswith("_us"))
 
 
 class Other(NamedTuple):
@@ -124,7 +124,7 @@ class PolicyReport(Strict):
     gain_us: dict[Text, Real] | None
     streams: list[StreamTimes]  # of each stream
     programs: list[StreamTimes] = Field(default_factory=list)  # of each program that the page shows
-    runs: list[Run]  # in the order of becoming ready, as the others
+    runs: list[ReportedLaunch]  # in the order of becoming ready, as the others
     others: list[Other]
     left_out: Count  # how many of both are not shown
     bin_us: Time  # the width of the bins of use
@@ -210,7 +210,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         streams=[_times(run) for run in result.stream_runs],
         programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
-            Run._make(
+            ReportedLaunch._make(
                 (
                     *(streams[run.stream], kernel, run.request, run.blocks),
                     *(_short(getattr(run, name)) for name in TIMES),
