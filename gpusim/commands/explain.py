@@ -50,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from gpusim.choose.explain import as_json, explain
+    from gpusim.io.importing import profile_format
 
-    if len(args.traces) == 1 and _is_profile(args.traces[0]):
+    if len(args.traces) == 1 and profile_format(args.traces[0]) in ("kineto", "nsys", "nvprof"):
         return _explain_profile(args)
     if args.counters is not None:
         raise InputError(None, "--counters", "is for one profile only", "one profile, or traces that have counters")
@@ -60,16 +61,6 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         return print_json(as_json(found))
     _print(found)
-
-
-def _is_profile(path: str) -> bool:
-    from gpusim.io.importing import profile_format
-
-    try:
-        gpusim.load_trace(path)
-    except InputError:
-        return profile_format(path) in ("kineto", "nsys", "nvprof")
-    return False
 
 
 def _explain_profile(args: argparse.Namespace) -> None:

@@ -97,7 +97,7 @@ def import_profile(
     met = ranks.meetings([one.timeline for one in read])
     made = [
         as_trace(
-            one.timeline if of is None else ranks.without_waiting(one.timeline, of),
+            ranks.without_waiting(one.timeline, of),
             one.path, _trace_name(one.path), one.gpu, one.notes, order, one.stands_for,
         )
         for one, of in zip(read, met, strict=True)

@@ -13,7 +13,7 @@ from gpusim.io import chrome, source
 from gpusim.io.operators import Operator, operator_of, work_of
 from gpusim.io.part import STEP
 from gpusim.io.timeline import CopyRun, HostSync, LaunchedKernel, Product, Range, Span, StreamKey, Timeline, Wait
-from gpusim.io.values import copy_direction, count, finite, whole
+from gpusim.io.values import copy_direction, finite, whole
 
 _GPU_WORK = {"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"}
 _CALLS = {"cuda_runtime", "cuda_driver", "runtime"}
@@ -96,14 +96,15 @@ class _Reader:
             self.spans.append(Span(start, start + duration, str(event.get("tid", "")), label))
 
     def _work(self, event: dict[str, Any], category: str, args: dict[str, Any]) -> None:
-        name = str(args.get("kernel" if category == "kernel" else "copy") or event.get("name", ""))
+        is_kernel = category == "kernel"
+        name = str(args.get("kernel" if is_kernel else "copy") or event.get("name", ""))
         if "memcpy" in category and copy_direction(name) is None:
             return  # from host to host
         start, duration = finite(event.get("ts")), finite(event.get("dur"))
         device = whole(args.get("device"))
         device = whole(event.get("pid")) if device is None else device
         number = _stream(event, args)
-        work = self._kernel(name, args) if category == "kernel" else _copy(name, category, args)
+        work = self._kernel(name, args) if is_kernel else CopyRun.of(name, "memset" in category, args.get("bytes"))
         if start is None or duration is None or duration < 0 or device is None or number is None or work is None:
             self.unusable += 1
             return
@@ -218,11 +219,6 @@ def _meets(args: dict[str, Any]) -> str:
     return (
         " ".join(str(args.get(name, "")) for name in ("Process Group Name", "Process Group Ranks", "Seq")) + f" {ends}"
     )
-
-
-def _copy(name: str, category: str, args: dict[str, Any]) -> CopyRun | None:
-    size = count(args.get("bytes"))
-    return None if size is None else CopyRun.of(name, "memset" in category, size)
 
 
 def _stream(event: dict[str, Any], args: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from gpusim.common.errors import InputError, one_line
 from gpusim.io import chrome
 from gpusim.io.timeline import Activity, CopyRun, LaunchedKernel, Product, StreamKey, Timeline
-from gpusim.io.values import count, finite
+from gpusim.io.values import finite
 
 EPOCH_NS = 1e17  # a time of day above this is in nanoseconds (the year 5138 in microseconds)
 
@@ -61,14 +61,7 @@ def _activity(
     """One event in the file's own unit of time; None where something of it is missing."""
     start, duration = finite(event.get("ts")), finite(event.get("dur"))
     stream = fields.get("streamid", fields.get("stream", ""))
-    size = count(fields.get("bytes"))
-    work = (
-        _kernel(name, fields)
-        if not is_copy
-        else None
-        if size is None
-        else CopyRun.of(name, "memset" in name.lower(), size)
-    )
+    work = CopyRun.of(name, "memset" in name.lower(), fields.get("bytes")) if is_copy else _kernel(name, fields)
     if start is None or duration is None or duration < 0 or work is None or stream in ("", None):
         return None
     return Activity(device, StreamKey(str(stream)), start, duration, work, 0)

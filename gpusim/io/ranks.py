@@ -32,14 +32,12 @@ class Meeting(NamedTuple):
     duration_us: float  # of the exchange
 
 
-def meetings(timelines: Sequence[Timeline]) -> list[dict[int, Meeting] | None]:
-    """For each rank the collectives that another has too, by the number of the activity; None: there is one rank.
+def meetings(timelines: Sequence[Timeline]) -> list[dict[int, Meeting]]:
+    """For each rank the collectives that another has too, by the number of the activity.
 
     Collectives are matched by communicator and sequence number, as far as the profile tells, and else by the name of
     the kernel; of several such, by their order.
     """
-    if len(timelines) == 1:
-        return [None]
     if len(timelines) > MAX_GPUS:
         raise InputError(None, "ranks", f"are {len(timelines)}", f"at most {MAX_GPUS}")
     if len({timeline.one_at_a_time for timeline in timelines}) > 1:
@@ -74,9 +72,7 @@ def without_waiting(timeline: Timeline, met: Mapping[int, Meeting]) -> Timeline:
     return replace(timeline, activities=activities)
 
 
-def joined(
-    traces: Sequence[Trace], timelines: Sequence[Timeline], met: Sequence[Mapping[int, Meeting] | None]
-) -> Trace:
+def joined(traces: Sequence[Trace], timelines: Sequence[Timeline], met: Sequence[Mapping[int, Meeting]]) -> Trace:
     """One trace of all ranks: a program, whose streams are on as many GPUs of one kind as there are ranks."""
     devices = sorted({trace.device for trace in traces})
     if len(devices) > 1:
@@ -91,7 +87,7 @@ def joined(
     for gpu, (trace, timeline, meets, rank) in enumerate(zip(traces, timelines, met, numbers, strict=True)):
         ids = ids_of(timeline.activities)
         prefix = f"rank{rank}/"
-        by_id = {f"{prefix}{ids[n]}": meeting for n, meeting in (meets or {}).items()}
+        by_id = {f"{prefix}{ids[n]}": meeting for n, meeting in meets.items()}
         streams += [_meeting(renamed(stream, prefix), by_id, gpu) for stream in trace.streams]
         notes += [f"rank{rank}: {line}" for line in trace.notes.splitlines() if line not in everywhere]
         matched += len(by_id)

@@ -70,17 +70,20 @@ class CopyRun:
         return "memset" if self.direction == "memset" else "memcpy"
 
     @staticmethod
-    def of(name: str, is_memset: bool, size_bytes: int, ends: str = "") -> CopyRun | None:
-        """A copy or a memset, from its name; None for a copy that no GPU makes.
+    def of(name: str, is_memset: bool, size: object, ends: str = "") -> CopyRun | None:
+        """A copy or a memset, from its name and its size for `count`; None for an unusable size or no copy of a GPU's.
 
         ``ends`` has the kinds of memory that it copies from and to, where the profile has them beside the name.
         """
+        size_bytes = count(size)
+        direction: Direction | None = "memset" if is_memset else copy_direction(name)
+        if size_bytes is None or direction is None:
+            return None
         if is_memset:
             return CopyRun("memset", size_bytes)
-        direction = copy_direction(name)
         text = f"{name} {ends}".lower()
         memory: HostMemory | None = "pageable" if "pageable" in text else "pinned" if "pinned" in text else None
-        return None if direction is None else CopyRun(direction, size_bytes, memory)
+        return CopyRun(direction, size_bytes, memory)
 
 
 @dataclass(frozen=True, slots=True)
