@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from test_import_kineto import call, kernel, write
 from test_import_nsys import imported as nsys_imported
 from test_import_nsys import kernel as nsys_kernel
 
-from gpusim import InputError, Trace, cli, import_profile
+from gpusim import Trace, cli, import_profile
+from gpusim.commands.import_ import time_us
 from gpusim.io import nsys
-from gpusim.io.part import Part, time_us
+from gpusim.io.part import Part
 
 H200 = [{"id": 0, "name": "NVIDIA H200", "numSms": 132}]
 
@@ -133,7 +135,7 @@ def test_times_have_units(text: str, us: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "ms", "3x", "-1ms", "1e3us"])
 def test_anything_else_is_no_time(text: str) -> None:
-    with pytest.raises(InputError, match="expected a time from the profile's first GPU activity, as 12ms"):
+    with pytest.raises(ArgumentTypeError, match="expected a time from the profile's first GPU activity, as 12ms"):
         time_us(text)
 
 

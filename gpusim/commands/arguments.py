@@ -40,20 +40,6 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
-def whole_numbers(most: int) -> Callable[[str], tuple[int, ...]]:
-    """One to ``most`` different whole numbers above 0, separated by commas: `type` of an argument."""
-
-    def read(text: str) -> tuple[int, ...]:
-        parts = text.split(",")
-        values = tuple(int(part) for part in parts if re.fullmatch(r"[0-9]{1,9}", part) and int(part) > 0)
-        if len(values) < len(parts) or len(set(values)) < len(parts) or len(parts) > most:
-            expected = f"one to {most} different whole numbers above 0, as 32,72"
-            raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
-        return values
-
-    return read
-
-
 def gpu_from(name_or_path: str, option: str = "--gpu") -> gpusim.GPU:
     """The GPU that an option names."""
     try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import get_args
 
 import gpusim
 from gpusim.commands.arguments import gpu_from, whole
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, is_file, require_ending, require_output
+from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import estimated, named_steps
 from gpusim.common.tables import counted, print_written
 from gpusim.io import FORMATS, Order
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}",
             dest=f"{name}_us",
-            type=_time,
+            type=time_us,
             metavar="TIME",
             help=f"only what began {what}, counted from the first GPU activity, as 12ms",
         )
@@ -85,10 +87,10 @@ def run(args: argparse.Namespace) -> None:
     print_written(args.out, f"{args.out}: {held}, recorded on {device}", *lines)
 
 
-def _time(text: str) -> float:
-    from gpusim.io.part import time_us
-
-    try:
-        return time_us(text)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(f"{error.problem}; expected {error.expected}") from None
+def time_us(text: str) -> float:
+    """A time such as ``12ms``, ``1.5s``, ``300us`` or ``300`` (us): `type` of an argument."""
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(us|ms|s|)", text.strip())
+    if found is None:
+        expected = "a time from the profile's first GPU activity, as 12ms"
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
+    return float(found[1]) * MICROSECONDS[found[2] or "us"]

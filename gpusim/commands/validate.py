@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import given, json_flag, whole, whole_numbers
-from gpusim.common.errors import InputError
+from gpusim.commands.arguments import given, json_flag, whole
+from gpusim.common.errors import InputError, quote
 from gpusim.common.files import require_output
 from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import Column, number, numbers, print_json, print_line, print_rows, print_table
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recorded-on", metavar="NAME|PATH", help="the GPU of --recordings")
     parser.add_argument(
         "--scaling",
-        type=whole_numbers(MOST_SCALING_POINTS),
+        type=scaling_points,
         default=(),
         metavar="SMS[,SMS]",
         help="let predictions use the recorded times of sm_curve.csv on these numbers of SMs, such as 32,72; those "
@@ -61,6 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="write every prediction beside its measurement")
     json_flag(parser)
+
+
+def scaling_points(text: str) -> tuple[int, ...]:
+    """Different numbers of SMs above 0, separated by commas: `type` of an argument."""
+    parts = text.split(",")
+    values = tuple(int(part) for part in parts if re.fullmatch(r"[0-9]{1,9}", part) and int(part) > 0)
+    if not len(set(values)) == len(values) == len(parts) <= MOST_SCALING_POINTS:
+        expected = f"one to {MOST_SCALING_POINTS} different whole numbers above 0, as 32,72"
+        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
+    return values
 
 
 def run(args: argparse.Namespace) -> None:

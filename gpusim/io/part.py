@@ -10,7 +10,6 @@ from math import inf
 from pathlib import Path
 
 from gpusim.common.errors import InputError, closest, quote, the_first
-from gpusim.common.numbers import MICROSECONDS
 from gpusim.io.timeline import Activity, Range, Timeline
 
 STEP = re.compile(r"ProfilerStep#([0-9]+)")  # the annotations of torch.profiler's step()
@@ -28,14 +27,6 @@ class Part:
 
     def __bool__(self) -> bool:
         return self != Part()
-
-
-def time_us(text: str) -> float:
-    """A time such as ``12ms``, ``1.5s``, ``300us`` or ``300`` (us)."""
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(us|ms|s|)", text.strip())
-    if found is None:
-        raise InputError(None, "time", f"is {quote(text)}", "a time from the profile's first GPU activity, as 12ms")
-    return float(found[1]) * MICROSECONDS[found[2] or "us"]
 
 
 def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
