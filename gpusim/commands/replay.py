@@ -115,9 +115,8 @@ def run(args: argparse.Namespace) -> None:
             save_timeline(args.timeline, comparison.trace, *(entry.result for entry in comparison.entries))
         if args.out is not None:
             from gpusim.commands.replay_folder import write_comparison
-            from gpusim.io.report.content import FILE, content_of, content_text
 
-            write_comparison(comparison, args.out, step, {FILE: content_text(content_of(comparison, command_of(args)))})
+            write_comparison(comparison, args.out, step, command_of(args))
     from gpusim.choose.targets import targets_of
 
     targets = targets_of(args.slo, [program.name for program in comparison.trace.programs])

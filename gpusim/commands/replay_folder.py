@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpusim.common.files import whole_folder
 from gpusim.common.progress import Step
 from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import json_text, picked
+from gpusim.io.report.content import FILE, content_of, content_text
 from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
 from gpusim.results.metrics import metrics, normalised_progress
 from gpusim.results.result import Result
@@ -17,10 +18,10 @@ from gpusim.results.runs import USES, ProgramRun, StreamRun
 from gpusim.results.style import save_figure
 
 
-def write_comparison(comparison: Comparison, folder: str | Path, step: Step, more: Mapping[str, str]) -> None:
-    """Write results.json, and one folder per policy with tables (CSV) and pictures (PNG); all of it or nothing.
+def write_comparison(comparison: Comparison, folder: str | Path, step: Step, command: str) -> None:
+    """Write results.json, the content of a page, and a folder per policy with tables and pictures; all or nothing.
 
-    The comparison has placements. ``more``: texts of other files beside results.json, by name.
+    The comparison has placements. ``command`` is the command line of the replay.
     """
     with whole_folder(folder) as root:
         names = folder_names([entry.result.policy for entry in comparison.entries])
@@ -33,8 +34,7 @@ def write_comparison(comparison: Comparison, folder: str | Path, step: Step, mor
                 _write_restarted(entry.restarted, root / name / "restart.csv")
             row |= {"folder": name, "metrics": metrics(entry.result)}
             del row["kernels"]  # a table of their own
-        for name, text in more.items():
-            (root / name).write_text(text, encoding="utf-8")
+        (root / FILE).write_text(content_text(content_of(comparison, command)), encoding="utf-8")
         (root / "results.json").write_text(json_text(content) + "\n", encoding="utf-8")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import fsum
 
 from gpusim.choose.targets import Target, values_of
@@ -175,11 +175,8 @@ def _kernel_names_table(runs: Sequence[KernelRun], title: str) -> Table:
     """Print kernels by name, the largest cost of waiting and interference first."""
     by_name = grouped(runs, lambda run: short_name(run.kernel))
     costs = {name: fsum(run.waited_us + abs(run.sharing_us) for run in of) for name, of in by_name.items()}
-
-    def cells(name: str) -> list[str]:
-        times = ((run.solo_us, run.waited_us, run.sharing_us) for run in by_name[name])
-        return [number(fsum(us)) for us in zip(*times, strict=True)]
-
+    times = {name: [(run.solo_us, run.waited_us, run.sharing_us) for run in of] for name, of in by_name.items()}
+    cells = {name: [number(fsum(us)) for us in zip(*of, strict=True)] for name, of in times.items()}
     return _named_table(by_name, costs, ("isolated", "waited", "sharing"), cells, title)
 
 
@@ -188,10 +185,7 @@ def _time_table(result: Result) -> Table:
     by_name = grouped(result.kernel_runs, lambda run: short_name(run.kernel))
     times = {name: fsum(run.end_us - run.start_us for run in runs) for name, runs in by_name.items()}
     whole_us = fsum(times.values())
-
-    def cells(name: str) -> list[str]:
-        return [number(times[name]), f"{100.0 * times[name] / whole_us:.1f} %"]
-
+    cells = {name: [number(us), f"{100.0 * us / whole_us:.1f} %"] for name, us in times.items()}
     return _named_table(by_name, times, ("µs", "share"), cells, f"Kernels by time under {result.policy}")
 
 
@@ -199,7 +193,7 @@ def _named_table(
     by_name: dict[str, list[KernelRun]],
     merit: dict[str, float],
     titles: Sequence[str],
-    cells: Callable[[str], list[str]],
+    cells: dict[str, list[str]],
     title: str,
 ) -> Table:
     """A row for each name of a kernel, most ``merit`` first: its launches, its ``cells``, what binds it most often."""
@@ -207,7 +201,7 @@ def _named_table(
     rows = []
     for name, text in zip(names, told_apart(names, 32), strict=True):
         mostly = Counter(run.bound_by for run in by_name[name]).most_common(1)[0][0]
-        rows.append([text, f"{len(by_name[name]):,}", *cells(name), BOUND_TITLES[mostly]])
+        rows.append([text, f"{len(by_name[name]):,}", *cells[name], BOUND_TITLES[mostly]])
     count = f", the first {len(names)} of {len(by_name)} names" if len(by_name) > len(names) else ""
     columns = [Column("kernel", narrow="cut"), *numbers("launches", *titles), Column("mostly bound by")]
     return columns, rows, title + count
