@@ -130,15 +130,17 @@ def test_several_members_are_read_as_one() -> None:
     assert decompressed(gzip.compress(b"a") + gzip.compress(b"") + gzip.compress(b"b"), None) == b"ab"
 
 
-def test_what_unfolds_to_too_much_is_one_line() -> None:
+def test_what_unfolds_to_too_much_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = gzip.compress(b" " * (3 * FREE_EXPANSION_BYTES))
     most = FREE_EXPANSION_BYTES + MAX_EXPANSION * len(bomb)
     assert most < 3 * FREE_EXPANSION_BYTES
     line = f"bomb.gz: is too large once decompressed from {len(bomb):,} bytes; expected at most {most:,} bytes"
     assert problem(lambda: decompressed(bomb, "bomb.gz")) == line
     two = gzip.compress(b"x" * 6) * 2
-    assert problem(lambda: decompressed(two, "a.gz", 11)).endswith("expected at most 11 bytes")
-    assert decompressed(two, "a.gz", 12) == b"x" * 12
+    monkeypatch.setattr("gpusim.common.files.MAX_BYTES", 11)
+    assert problem(lambda: decompressed(two, "a.gz")).endswith("expected at most 11 bytes")
+    monkeypatch.setattr("gpusim.common.files.MAX_BYTES", 12)
+    assert decompressed(two, "a.gz") == b"x" * 12
 
 
 HEAD = b'{"version":1,"name":"t","device":"h200","streams":['

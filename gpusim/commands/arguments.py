@@ -64,14 +64,14 @@ def read_trace(path: str) -> gpusim.Trace:
 
 def _read_profile(recorded_on: gpusim.GPU | None, remarks: list[str], path: str) -> gpusim.Trace:
     """The trace of a file, or of a profile, which is imported; what the import decided is added to the remarks."""
-    from gpusim.io.importing import no_trace, profile_format
-
     try:
-        return gpusim.load_trace(path)
-    except InputError as error:
+        return read_trace(path)
+    except InputError:
+        from gpusim.io.importing import profile_format
+
         kind = profile_format(path)
         if kind is None:
-            raise no_trace(path, error) from None
+            raise
     try:
         imported = gpusim.import_profile(path, kind, recorded_on)
     except InputError as error:  # --gpu is of the replay

@@ -88,12 +88,12 @@ def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
     return data
 
 
-def decompressed(data: bytes, path: str | Path | None, most: int = MAX_BYTES) -> bytes:
+def decompressed(data: bytes, path: str | Path | None) -> bytes:
     """Return the content of gzip data, all members of it. It is never held beyond the limit.
 
-    The limit is ``most`` bytes, and `MAX_EXPANSION` times the data beyond the first `FREE_EXPANSION_BYTES`.
+    The limit is `MAX_BYTES`, and `MAX_EXPANSION` times the data beyond the first `FREE_EXPANSION_BYTES`.
     """
-    most = most_unpacked(len(data), most, MAX_EXPANSION, FREE_EXPANSION_BYTES)
+    most = most_unpacked(len(data), MAX_BYTES, MAX_EXPANSION, FREE_EXPANSION_BYTES)
     content = io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:

@@ -181,4 +181,4 @@ def _of_other_grid(mix: Mix, run: TimelineKernel, lender: TimelineKernel) -> Mix
     update |= dict.fromkeys(OF_THE_GRID)
     if mix.cluster is not None and any(n % size for n, size in zip(run.work.grid, mix.cluster, strict=True)):
         update["cluster"] = None
-    return Mix(**{name: getattr(mix, name) for name in Mix.model_fields} | update | {"estimated": True})
+    return Mix(**dict(mix) | update | {"estimated": True})

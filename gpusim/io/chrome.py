@@ -1,8 +1,8 @@
 """JSON traces in Chrome's form, event by event: files of gigabytes in a few megabytes of memory.
 
 Profilers write JSON that a strict parser refuses: control characters and paths of Windows in texts, and bare `N/A`,
-`inf` or
-`nan` where a number should be. All are read here. A file that ends early, as that of a killed program does, is refused.
+`inf` or `nan` where a number should be. All are read here. A file that ends early, as that of a killed program does, is
+refused.
 """
 
 from __future__ import annotations

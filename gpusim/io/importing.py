@@ -22,7 +22,7 @@ from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.part import Part, part_of
 from gpusim.io.products import recording_gpu, stands_in
-from gpusim.io.timeline import Activity, LaunchedKernel, Product, Timeline, with_mixes
+from gpusim.io.timeline import Activity, LaunchedKernel, Product, Timeline
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import Mix
 
@@ -305,7 +305,10 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[st
         f"{len(runs) - len(mixes)} got none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
     )
     lent = borrow(timeline.activities, mixes, gpu)
-    return with_mixes(timeline, {**mixes, **lent.same, **lent.other}), [line, *_borrowed(lent)]
+    known, activities = {**mixes, **lent.same, **lent.other}, list(timeline.activities)
+    for n, activity, work in runs:
+        activities[n] = replace(activity, work=replace(work, mix=known.get(n, work.mix)))
+    return replace(timeline, activities=activities), [line, *_borrowed(lent)]
 
 
 def _borrowed(lent: Borrowed) -> list[str]:

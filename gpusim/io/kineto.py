@@ -84,16 +84,14 @@ class _Reader:
             self.syncs.append(args)
 
     def _range(self, event: dict[str, Any]) -> None:
-        start, duration = finite(event.get("ts")), finite(event.get("dur"))
-        if start is not None and duration is not None:
-            self.found.ranges.append(Range(one_line(str(event.get("name", ""))), start, start + duration))
+        if (times := _start_and_end(event)) is not None:
+            self.found.ranges.append(Range(one_line(str(event.get("name", ""))), *times))
 
     def _span(self, event: dict[str, Any], external: int | None) -> None:
-        start, duration = finite(event.get("ts")), finite(event.get("dur"))
-        if start is not None and duration is not None:
+        if (times := _start_and_end(event)) is not None:
             number = len(self.spans) if external is None else external
             label = f"{intern(str(event.get('name', '')))}/{number}"
-            self.spans.append(Span(start, start + duration, str(event.get("tid", "")), label))
+            self.spans.append(Span(*times, str(event.get("tid", "")), label))
 
     def _work(self, event: dict[str, Any], category: str, args: dict[str, Any]) -> None:
         is_kernel = category == "kernel"
@@ -219,6 +217,11 @@ def _meets(args: dict[str, Any]) -> str:
     return (
         " ".join(str(args.get(name, "")) for name in ("Process Group Name", "Process Group Ranks", "Seq")) + f" {ends}"
     )
+
+
+def _start_and_end(event: dict[str, Any]) -> tuple[float, float] | None:
+    start, duration = finite(event.get("ts")), finite(event.get("dur"))
+    return None if start is None or duration is None else (start, start + duration)
 
 
 def _stream(event: dict[str, Any], args: dict[str, Any]) -> str | None:

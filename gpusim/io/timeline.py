@@ -7,7 +7,7 @@ that order them. `gpusim.io.conversion` makes a trace of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -224,13 +224,3 @@ class Timeline:
                     open_spans.pop()
                 if open_spans:
                     self.activities[n] = replace(self.activities[n], label=open_spans[-1].label)
-
-
-def with_mixes(timeline: Timeline, mixes: Mapping[int, Mix | None]) -> Timeline:
-    """The timeline with demands for some of its kernels, by number."""
-    activities = list(timeline.activities)
-    for n, mix in mixes.items():
-        work = activities[n].work
-        if isinstance(work, LaunchedKernel):
-            activities[n] = replace(activities[n], work=replace(work, mix=mix))
-    return replace(timeline, activities=activities)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
@@ -62,9 +61,9 @@ def fault(problem: str, expected: str, place: str = "") -> InputError:
     return InputError(None, place, problem, expected)
 
 
-def trace_error(error: ValidationError, of: type[BaseModel], path: str | os.PathLike[str] | None = None) -> InputError:
+def trace_error(error: ValidationError, of: type[BaseModel], path: Path | None = None) -> InputError:
     """The first fault that pydantic found in a trace, or a part of one that is to be an ``of``, as an InputError."""
-    return told(errors.first_problem(error), of, None if path is None else Path(path))
+    return told(errors.first_problem(error), of, path)
 
 
 def told(
