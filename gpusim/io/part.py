@@ -35,8 +35,6 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
     What the host launched during a step or range belongs to it, whichever thread launched it and whenever it ran. Of
     activities whose launch the profile does not tell, those that began during it. A window holds what began in it.
     """
-    if not isinstance(part, Part):
-        raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")
     chosen, said = list(timeline.activities), []
     first_us = min((activity.start_us for activity in timeline.activities), default=0.0)
     if part.step is not None:

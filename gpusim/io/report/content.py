@@ -20,7 +20,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.launchable import launch_footprint, launch_occupancy
 from gpusim.model.occupancy import Footprint, exceeded
 from gpusim.results.comparison import Comparison, Entry
-from gpusim.results.gains import PARTS
 from gpusim.results.plots import USE_TITLES, without_kernels
 from gpusim.results.result import Result
 from gpusim.results.runs import USES, ProgramRun, StreamRun
@@ -206,7 +205,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         how_wrong=entry.how_wrong.text,
         error_percent=None if band is None else band["mape_percent"],
         sharing={name: value for name, value in entry.sharing.items() if value is not None},
-        gain_us=None if entry.gain_us is None else {part: entry.gain_us[part] for part in PARTS},
+        gain_us=None if entry.gain_us is None else dict(entry.gain_us),
         streams=[_times(run) for run in result.stream_runs],
         programs=[_times(run) for run in result.program_runs if result.has_programs],
         runs=[
