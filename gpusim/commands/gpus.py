@@ -11,7 +11,7 @@ from typing import Any
 import gpusim
 from gpusim.commands.arguments import given, gpu_from, json_flag, whole
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import path_of, require_output, write_text
+from gpusim.common.files import require_output, write_text
 from gpusim.common.tables import Column, counted, number, print_json, print_line, print_rows, print_table
 
 TITLE = (
@@ -74,8 +74,7 @@ def _new(args: argparse.Namespace) -> None:
 
     if args.from_profile is None:
         raise InputError(None, "gpus new", "lacks --from-profile", "a profile of nsys or PyTorch")
-    path = path_of(args.from_profile, "profile")
-    found = described(path, args.device)
+    found = described(args.from_profile, args.device)
     out = args.out or Path(f"{name_of(found)}.toml")
     if out.suffix != ".toml":
         raise InputError(None, "-o", f"is {quote(str(out))}", "a file that ends in .toml")
@@ -83,8 +82,8 @@ def _new(args: argparse.Namespace) -> None:
         raise InputError(None, "-o", f"is named {quote(out.stem)}, as a GPU that ships", "another name of the file")
     if args.out is None and out.exists():
         raise InputError(out, "", "is there already", "-o FILE.toml, to name the file to write")
-    require_output(out, [path])
-    write_text(out, gpu_file(found, path))
+    require_output(out, [args.from_profile])
+    write_text(out, gpu_file(found, args.from_profile))
     gpu = gpusim.load_gpu(out)
     print_line(f"{out}: {gpu.title}, {gpu.sm_count} SMs, compute capability {gpu.compute_capability}")
     doubtful = [name for name in gpu.unverified if "." not in name]

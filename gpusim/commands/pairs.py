@@ -20,7 +20,7 @@ from gpusim.common.tables import (
 )
 
 if TYPE_CHECKING:
-    from gpusim.choose.pairs import Pairs, Side
+    from gpusim.choose.pairs import Pairs
 
 MOST_CASES = 20
 NAME_WIDTH = 24
@@ -68,7 +68,11 @@ def _print(found: Pairs) -> None:
     rows = []
     for case in found.cases[:MOST_CASES]:
         for side in case.sides:
-            rows.append(_side_cells(side))
+            resource, share = side.holds
+            shares = [f"{resource} {100 * share:.0f} %", f"{100 * side.computes:.0f} %"]
+            stalls = f"{100 * side.memory_stalls:.1f} %"
+            operation = shortened(side.operation, NAME_WIDTH)
+            rows.append([operation, side.algorithm, *shares, stalls, number(side.alone_us)])
         rows[-2] += [number(case.together_us), f"{case.gain:.3f}x", f"{case.gain_over_fastest:.3f}x", case.policy]
         rows[-1] += [""] * 4
     columns = [Column("operation", narrow="cut"), Column("algorithm", narrow="break")]
@@ -77,15 +81,3 @@ def _print(found: Pairs) -> None:
     print()
     print_table(columns, rows, "Side by side: gain over one after the other, by the same and by the fastest algorithms")
     print_left_out(len(found.cases) - MOST_CASES)
-
-
-def _side_cells(side: Side) -> list[str]:
-    resource, share = side.holds
-    return [
-        shortened(side.operation, NAME_WIDTH),
-        side.algorithm,
-        f"{resource} {100 * share:.0f} %",
-        f"{100 * side.computes:.0f} %",
-        f"{100 * side.memory_stalls:.1f} %",
-        number(side.alone_us),
-    ]

@@ -107,18 +107,15 @@ def module_spec(name: str, found: dict[str, ModuleSpec | None] | None = None) ->
     """
     found = {} if found is None else found
     if name not in found:
+        found[name] = None
         inside = name.rpartition(".")[0]
         package = module_spec(inside, found) if inside else None
-        folders = None if package is None else package.submodule_search_locations
-        found[name] = _top(name) if not inside else PathFinder.find_spec(name, list(folders)) if folders else None
+        if not inside:
+            with suppress(ImportError, ValueError):
+                found[name] = find_spec(name)
+        elif package is not None and package.submodule_search_locations:
+            found[name] = PathFinder.find_spec(name, list(package.submodule_search_locations))
     return found[name]
-
-
-def _top(name: str) -> ModuleSpec | None:
-    try:
-        return find_spec(name)
-    except (ImportError, ValueError):
-        return None
 
 
 class _Meaning(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -49,7 +50,7 @@ class _Reader:
         self.hip = 0
         self.streams: dict[tuple[int, str], StreamKey] = {}  # that worked, by GPU and number
         self.syncs: list[dict[str, Any]] = []  # arguments of waits, as newer versions record them
-        self.names: dict[str, str] = {}  # printable, by the name given
+        self.printable = cache(one_line)  # names recur
 
     def properties(self, value: Any) -> None:
         for entry in value if isinstance(value, list) else ():
@@ -116,12 +117,8 @@ class _Reader:
         self.found.add(device, key, start, duration, work, order, label)
 
     def _kernel(self, name: str, args: dict[str, Any]) -> LaunchedKernel | None:
-        if name not in self.names:
-            self.names[name] = one_line(name)
-        registers, shared = args.get("registers per thread"), args.get("shared memory")
-        return LaunchedKernel.of(
-            self.names[name], args.get("grid"), args.get("block"), registers, 0, shared, _meets(args)
-        )
+        shape = args.get("grid"), args.get("block"), args.get("registers per thread")
+        return LaunchedKernel.of(self.printable(name), *shape, 0, args.get("shared memory"), _meets(args))
 
     def _call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = str(event.get("name", ""))
