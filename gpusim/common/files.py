@@ -157,9 +157,8 @@ def atomic_write(path: str | Path, mode: Literal["w", "wb"] = "w") -> Iterator[I
     """
     try:
         target = Path(os.path.realpath(path))
-        straight = (
-            os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
-        )  # a pipe has no real path
+        # a pipe has no real path
+        straight = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
         temporary = Path(path) if straight else target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     except (OSError, ValueError) as error:
         raise unwritable(path, error) from None

@@ -15,9 +15,7 @@ from gpusim.common.errors import InputError
 LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
 MAX_DURATION_US = 1e9  # 17 minutes: far above any kernel, far below overflow
 MAX_BLOCKS = 2**31 - 1  # thread blocks of one launch
-MAX_BLOCKS_PER_US = (
-    20_000  # ten a cycle at 2 GHz: a GPU starts less than one a cycle in each of its at most 12 GPCs [D]
-)
+MAX_BLOCKS_PER_US = 20_000  # ten a cycle at 2 GHz: each of at most 12 GPCs starts less than one a cycle [D]
 MAX_BLOCK_LENGTHS = 64  # of blocks along a row of a grid
 MAX_CLUSTER_BLOCKS = 16  # of a thread block cluster: more than 8 need a kernel to ask for them
 MAX_TRAFFIC_BYTES = 10**15
