@@ -12,16 +12,7 @@ import gpusim
 from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, trace_and_session
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
-from gpusim.common.tables import (
-    Column,
-    counted,
-    number,
-    print_json,
-    print_left_out,
-    print_line,
-    print_rows,
-    told_apart,
-)
+from gpusim.common.tables import Column, counted, number, print_json, print_left_out, print_line, print_rows, told_apart
 
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group

@@ -83,10 +83,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser, traces: str) -> None:
     )
     arrivals_argument(parser)
     parser.add_argument(
-        "--seed",
-        type=whole(0, 2**31 - 1),
-        default=0,
-        help="random seed of block-duration jitter (default 0: fitted)",
+        "--seed", type=whole(0, 2**31 - 1), default=0, help="random seed of block-duration jitter (default 0: fitted)"
     )
     parser.add_argument(
         "--alternatives",

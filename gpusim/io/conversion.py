@@ -31,13 +31,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./:-]+")
 
 
 def as_trace(
-    timeline: Timeline,
-    path: Path,
-    name: str,
-    gpu: GPU,
-    notes: Sequence[str],
-    order: Order,
-    stands_for: str | None,
+    timeline: Timeline, path: Path, name: str, gpu: GPU, notes: Sequence[str], order: Order, stands_for: str | None
 ) -> Trace:
     """The trace of a timeline of one GPU, its activities in the order in which they started.
 
@@ -218,10 +212,7 @@ def _remarks(
             communicating,
             f"Kernels that exchange data with other GPUs: {communicating:,}; their durations include waiting for these",
         ),
-        (
-            beside,
-            f"Kernels that ran beside kernels of other streams: {beside:,}; their durations include interference",
-        ),
+        (beside, f"Kernels that ran beside kernels of other streams: {beside:,}; their durations include interference"),
         (rounded, f"Kernels recorded with 0 us: {rounded:,}, taken as {LEAST_DURATION_US} us"),
         (contradicted, f"Waits between streams that contradict the recorded times: {contradicted:,}, left out"),
     )
