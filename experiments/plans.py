@@ -12,7 +12,7 @@ from experiments.rows import lines
 from gpusim.common.files import write_table
 from gpusim.common.spreadsheet import csv_text
 from gpusim.lab.record.calls import Call
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.trace.operations import Convolution
 from gpusim.training.networks.steps import CONVOLUTION, Work
 
@@ -51,7 +51,7 @@ def measure(path: Path, calls: Path, plans: Path, runs: int) -> None:
         InputError: the program fails, or the table (`.csv.gz`) cannot be written.
     """
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(Path(folder))
+        program = BuiltProgram(Path(folder))
         printed = [list(program.printed("plans", calls, plans)) for _ in range(runs)]
     write_table(path, "".join(medians(printed)))
 

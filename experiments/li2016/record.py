@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from gpusim.lab.record.calls import ALGORITHMS, Call
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
 
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shapes = {name(BASIC | {what: value}): BASIC | {what: value} for what, values in SWEEPS.items() for value in values}
     with tempfile.TemporaryDirectory() as scratch:
-        program = Program(Path(scratch))
+        program = BuiltProgram(Path(scratch))
         with open(folder / "sweeps.csv", "w", encoding="utf-8", newline="") as file:
             table: csv.DictWriter[str] | None = None
             for _, row in program.time([call for shape in shapes.values() for call in calls_of(shape)]):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpusim.common.files import write_text
 from gpusim.lab.record.calls import ALGORITHMS, MATHS, Call
-from gpusim.lab.record.program import LEAST_CAPABILITY, Program
+from gpusim.lab.record.program import LEAST_CAPABILITY, BuiltProgram
 from gpusim.lab.record.recording import Recording
 from gpusim.lab.record.toolchain import build, run
 from gpusim.training.networks.steps import CONVOLUTION, Work, forward
@@ -103,7 +103,7 @@ def main(folder: Path) -> None:
     }
     calls = [call for found in every.values() for group in found for call in group]
     with tempfile.TemporaryDirectory() as scratch:
-        recording, program = Recording(folder), Program(Path(scratch))
+        recording, program = Recording(folder), BuiltProgram(Path(scratch))
         recording.describe({"what": "micro-batches", "device": program.device()})
         for call, measured in program.time(recording.untimed(calls)):
             recording.add_timing(call, measured)

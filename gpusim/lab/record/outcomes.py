@@ -16,7 +16,7 @@ from gpusim.common.files import atomic_write, is_file
 from gpusim.common.progress import tracked
 from gpusim.common.tables import counted
 from gpusim.lab.record.calls import Call
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.lab.record.recording import Recording, Row
 from gpusim.lab.record.shapes import Subject
 from gpusim.training.networks.network import INPUT, Network
@@ -31,7 +31,9 @@ RELEASED_MS = 0.06  # after a's start: see quota in outcomes.cuh
 LIMITS = ("blocks", "registers", "shared_mem", "warps")
 
 
-def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
+def measure_outcomes(
+    recording: Recording, program: BuiltProgram, wanted: Subject, calls: Sequence[Call]
+) -> Iterator[str]:
     """Measure the experiments whose files are missing; yield a line of progress for each."""
     fastest = {
         found[0].work: found[0]
