@@ -53,7 +53,7 @@ class LayerTimes:
         for layer, divided, parts, batch, forward_us, backward_us in rows:
             self._times.setdefault((divided, parts), {}).setdefault(batch, {})[layer] = (forward_us, backward_us)
 
-    def curve(self, layers: Collection[str], divided: str, parts: int) -> Curve:
+    def curve(self, layers: Collection[str], divided: str, parts: int) -> BatchCurve:
         """The sum over some layers by batch, of each rank's part.
 
         Where that number of parts was not measured, the time of the nearest smaller number, or of the whole layer, is
@@ -74,7 +74,7 @@ class LayerTimes:
         sums = [
             [share * math.fsum(whole[batch][layer][way] for layer in layers) for batch in batches] for way in (0, 1)
         ]
-        return Curve(batches, sums[0], sums[1])
+        return BatchCurve(batches, sums[0], sums[1])
 
     def update_us(self, parameters: int) -> float:
         """Time to update all of a network's parameters; where no table says, 3 x 4 bytes each at 4 TB/s [D]."""
@@ -85,7 +85,7 @@ class LayerTimes:
 
 
 @dataclass(frozen=True)
-class Curve:
+class BatchCurve:
     """Forward and backward time (us) by batch size: linear between measured sizes, proportional beyond."""
 
     batches: list[int]
