@@ -14,7 +14,7 @@ from gpusim.common.spreadsheet import csv_text
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.program import BuiltProgram
 from gpusim.trace.operations import Convolution
-from gpusim.training.networks.steps import CONVOLUTION, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork
 
 
 def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 0) -> Call:
@@ -27,7 +27,7 @@ def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 
         batch: images, where they are fewer than the shape's; else 0.
     """
     shape = convolution.shape
-    work = Work(
+    work = CallWork(
         CONVOLUTION,
         convolution.direction,
         batch or shape.batch,

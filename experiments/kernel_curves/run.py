@@ -39,7 +39,7 @@ from gpusim.lab.record.calls import Call
 from gpusim.lab.record.program import BuiltProgram
 from gpusim.lab.record.toolchain import run
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
-from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Direction
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
@@ -116,7 +116,7 @@ def call_line(recordings: Recordings, name: str) -> str:
     """A call as the recorder reads it."""
     row = recordings.calls[name]
     size, filter_size, padding = (int(row[column]) for column in ("in_size", "filter_size", "padding"))
-    work = Work(
+    work = CallWork(
         CONVOLUTION,
         cast(Direction, row["direction"]),
         int(row["batch"]),

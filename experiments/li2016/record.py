@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpusim.lab.record.calls import ALGORITHMS, Call
 from gpusim.lab.record.program import BuiltProgram
-from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Direction
 
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 CHANNELS = 3  # the paper gives none; its first layers see images
@@ -36,7 +36,7 @@ def calls_of(shape: dict[str, int]) -> list[Call]:
     """Every algorithm in every direction."""
     calls = []
     for direction in DIRECTIONS:
-        work = Work(
+        work = CallWork(
             CONVOLUTION, direction, shape["batch"], CHANNELS, shape["size"], shape["size"], shape["filters"],
             (shape["kernel"], shape["kernel"]), (0, 0), shape["stride"],
         )  # fmt: skip

@@ -16,7 +16,7 @@ from gpusim.lab.record.recording import Recording
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Kernel, Stream
-from gpusim.training.networks.steps import CONVOLUTION, Step, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Step
 
 PARAMETERS = "parameters"  # the stream of the gradients of parameters
 
@@ -28,7 +28,7 @@ def network_trace(recording: Recording, name: str, steps: Sequence[Step], calls:
     is one. A step without kernels is refused.
     """
     gpu = _gpu(recording)
-    profiled: dict[Work, list[Call]] = {}
+    profiled: dict[CallWork, list[Call]] = {}
     for found in recording.ranked(calls):
         profiled[found[0].work] = [call for call in found if recording.kernels(call)]
     last: dict[str, str] = {}  # id of the operation that ends a step
@@ -101,7 +101,7 @@ def _operations(
     ]
 
 
-def _shape(work: Work) -> ConvolutionShape:
+def _shape(work: CallWork) -> ConvolutionShape:
     down, across = work.padding
     return ConvolutionShape(
         batch=work.batch,

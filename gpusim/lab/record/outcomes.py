@@ -20,7 +20,7 @@ from gpusim.lab.record.program import BuiltProgram
 from gpusim.lab.record.recording import Recording, Row
 from gpusim.lab.record.shapes import Subject
 from gpusim.training.networks.network import INPUT, Network
-from gpusim.training.networks.steps import CONVOLUTION, Step, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Step
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def _residencies(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
             yield f"{call.op} {_shared_bytes(kernel)} {_resident(kernel)}"
 
 
-def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[tuple[Call, Call]]:
+def _independent(steps: Sequence[Step], fastest: dict[CallWork, Call]) -> Iterator[tuple[Call, Call]]:
     """Independent pairs of convolutions, each pair of calls once.
 
     Only convolutions that are near each other in order are paired: the others would rarely run at the same time.
@@ -116,7 +116,7 @@ def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[t
         recent = [*recent[-5:], step]
 
 
-def _pairs(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+def _pairs(recording: Recording, steps: Sequence[Step], fastest: dict[CallWork, Call]) -> Iterator[str]:
     for pair in _independent(steps, fastest):
         counts = [
             min(MOST_IN_QUEUE, max(1, round(QUEUE_MS / float(recording.timing(call)["ms_stream_run1"]))))
@@ -125,7 +125,7 @@ def _pairs(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call
         yield f"{pair[0].op} {counts[0]} {pair[1].op} {counts[1]}"
 
 
-def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[CallWork, Call]) -> Iterator[str]:
     """Pairs of one kernel each: a held to half of its blocks, b with what fits beside, so that neither can grow."""
     for a, b in _independent(steps, fastest):
         kernel_a, kernel_b = _single_kernel(recording, a), _single_kernel(recording, b)
@@ -141,7 +141,7 @@ def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Cal
             yield f"{a.op} {_shared_bytes(kernel_a)} {held} {b.op} {_shared_bytes(kernel_b)} {beside}"
 
 
-def _modules(network: Network | None, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+def _modules(network: Network | None, steps: Sequence[Step], fastest: dict[CallWork, Call]) -> Iterator[str]:
     """Modules to measure: joins whose branches, back to their common fork, have convolutions on at least two."""
     if network is None:
         return
