@@ -54,7 +54,7 @@ def run_microbenchmarks(out_dir: Path, raw_dir: Path | None = None) -> dict[str,
         make_folder(raw)
         run([str(program), str(raw)], "microbench")
         recording = load_recording(raw)
-        tables = summarise(recording)
+        tables = {name: list(make(recording)) for name, make in TABLES.items()}
         make_folder(out_dir)
         for name, table in tables.items():
             write_csv(out_dir / f"{name}.csv", table)
@@ -98,7 +98,7 @@ def start_table(recording: BlockLog) -> Iterator[Row]:
 
 
 def launch_table(recording: BlockLog) -> Table:
-    """LoggedLaunch rate of empty blocks (blocks a us), and the life of a block without work, alone on its SM."""
+    """Launch rate of empty blocks (blocks a us), and the life of a block without work, alone on its SM."""
     table = [
         {"experiment": "launch_rate", "case": case, "quantity": quantity, "value": round(value, 1)}
         for (_, case, quantity), (value, _, _) in _medians(recording, "launch_rate").items()
@@ -144,11 +144,6 @@ TABLES: dict[str, Callable[[BlockLog], Iterable[Row]]] = {
     "refill": refill_table,
     "memory": memory_table,
 }
-
-
-def summarise(recording: BlockLog) -> dict[str, Table]:
-    """Make every table of a recording, by name."""
-    return {name: list(make(recording)) for name, make in TABLES.items()}
 
 
 def _turn_us(turns: Table) -> float:

@@ -19,7 +19,7 @@ from gpusim.common.files import make_folder, write_table, write_text
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import records
 from gpusim.common.tables import counted
-from gpusim.lab.record.ops_file import Call, Ops, guarded, made, read_ops
+from gpusim.lab.record.ops_file import OpCall, Ops, guarded, made, read_ops
 from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.ops_models import Models
 from gpusim.lab.record.outcomes import thinned
@@ -71,7 +71,7 @@ class _Calls:
     def __init__(self, ops: Ops, gpu: Gpu, folder: Path) -> None:
         self.ops, self.gpu, self.folder = ops, gpu, folder
         self.queue = gpu.queue()
-        self.made: dict[str, Call] = {}
+        self.made: dict[str, OpCall] = {}
         self.times: dict[str, dict[str, str]] = {}
 
     def measure(self, outcomes: bool) -> Iterator[str]:

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, one_line, quote
 
-Call = Callable[[], object]
-Make = Callable[[], Call]
+OpCall = Callable[[], object]
+Make = Callable[[], OpCall]
 T = TypeVar("T")
 
 MAPS = {"OPS": "an op", "MODELS": "a model"}
@@ -93,7 +93,7 @@ def raised(path: Path, place: str, error: BaseException, expected: str) -> Input
     return InputError(path, where, f"raises {type(error).__name__}{': ' if text else ''}{text}", expected)
 
 
-def made(ops: Ops, kind: str, name: str) -> Call:
+def made(ops: Ops, kind: str, name: str) -> OpCall:
     """Return the result of a file's function: of ``kind`` OPS or MODELS, by its name."""
     makers, place = ops.ops if kind == "OPS" else ops.models, f"{kind}[{name!r}]"
     call = guarded(ops.path, place, makers[name])

@@ -8,7 +8,7 @@ from statistics import median_high
 from tempfile import TemporaryDirectory
 
 from gpusim.common.files import write_table
-from gpusim.lab.record.ops_file import Call
+from gpusim.lab.record.ops_file import OpCall
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 STEP_SMS = 8  # green contexts come in such steps on today's GPUs
@@ -40,7 +40,7 @@ def pair_row(
     return condition | {"sms_a": on_a.sms, "sms_b": on_b.sms} | {column: f"{ms:.6f}" for column, ms in times.items()}
 
 
-def write_profile(gpu: Gpu, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> int:
+def write_profile(gpu: Gpu, call: OpCall, queue: Queue, passes: int, path: Path, shapes: bool = False) -> int:
     """Write PyTorch's profile of some passes, compressed; return how many kernels it holds."""
     with TemporaryDirectory() as scratch:
         plain = Path(scratch) / "profile.json"
