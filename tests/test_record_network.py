@@ -38,8 +38,8 @@ SHIPPED = [
 def tiny():
     """Two branches that join, one of them an identity."""
     net = Builder("tiny", layers.Shape(3, 8, 8))
-    first = net.add("a", layers.Convolution(4, (3, 3), 1, (1, 1)))
-    second = net.add("b", layers.Convolution(4, (1, 3), 1, (0, 1), bias=False), first)
+    first = net.add("a", layers.ConvolutionLayer(4, (3, 3), 1, (1, 1)))
+    second = net.add("b", layers.ConvolutionLayer(4, (1, 3), 1, (0, 1), bias=False), first)
     net.add("sum", layers.Addition(), second, first)
     net.add("both", layers.Concatenation(), "sum", first)
     net.add("out", layers.Linear(2))

@@ -126,7 +126,7 @@ class _Pass:
                 ]
             case layers.Addition():
                 return [(name, gradient) for name in node.inputs]
-            case layers.Convolution() | layers.Linear():
+            case layers.ConvolutionLayer() | layers.Linear():
                 return self._backward_convolution(node, gradient)
         work = self._work(node.layer, shapes[0], "bwd")
         return [(node.inputs[0], (self._add(node.name, work, gradient),))]
@@ -152,7 +152,7 @@ class _Pass:
     def _work(self, layer: Layer, shape: Shape, direction: Direction) -> CallWork:
         given = (self.batch, shape.channels, shape.height, shape.width)
         match layer:
-            case layers.Convolution(channels, kernel, stride, padding):
+            case layers.ConvolutionLayer(channels, kernel, stride, padding):
                 return CallWork(CONVOLUTION, direction, *given, channels, kernel, padding, stride)
             case layers.Linear(features):
                 return CallWork(CONVOLUTION, direction, self.batch, shape.elements, 1, 1, features)
@@ -177,7 +177,7 @@ class _Pass:
 
 
 def _has_bias(layer: Layer) -> bool:
-    return isinstance(layer, layers.Linear) or (isinstance(layer, layers.Convolution) and layer.bias)
+    return isinstance(layer, layers.Linear) or (isinstance(layer, layers.ConvolutionLayer) and layer.bias)
 
 
 def _whole_padding(layer: layers.Pooling, shape: Shape) -> Pair:

@@ -13,7 +13,7 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.trace.fields import MAX_DURATION_US
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution as RecordedConvolution
+from gpusim.trace.operations import Convolution
 from gpusim.training.networks.network import Network
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE
 
@@ -126,7 +126,7 @@ def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, floa
 
     ``operation_us`` has the isolated time of each operation, as replayed; the batch is that of the convolutions.
     """
-    batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
+    batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, Convolution)}
     place = f"trace {trace.name}"
     if len(batches) != 1:
         raise InputError(None, place, f"has convolutions of {len(batches)} batch sizes", "those of one iteration")

@@ -55,7 +55,7 @@ def fastest(found: Iterable[Projection | Impossible], memory_limit_bytes: float)
     return min(fitting, key=lambda each: each.iteration_us, default=None)
 
 
-class Oracle:
+class ParadlOracle:
     """Projects iterations of a network on a cluster.
 
     ``gamma`` is the share of the values and gradients of all layers that is held at once. ``copies``: also count the
