@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
 from gpusim.common.tables import counted
 from gpusim.lab.record.calls import Call, calls_of
+from gpusim.lab.record.network_trace import network_trace
 from gpusim.lab.record.outcomes import measure_outcomes
 from gpusim.lab.record.program import PROFILED_TOGETHER, BuiltProgram
 from gpusim.lab.record.recording import Recording
@@ -68,10 +68,6 @@ def record(order: Order, folder: Path) -> Iterator[str]:
 
 
 def _write_trace(recording: Recording, wanted: Subject, order: Order, calls: Sequence[Call]) -> str:
-    if find_spec("pydantic") is None:
-        return "no trace is made here, where pydantic is missing; the same command makes it on a machine that has it"
-    from gpusim.lab.record.network_trace import network_trace
-
     passes = "training" if order.training else "forward"
     name = f"{wanted.name}_b{order.batch}_{passes}"
     device = recording.about()["device"]

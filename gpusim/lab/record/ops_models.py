@@ -14,8 +14,8 @@ from gpusim.lab.record.ops_file import OpCall, Ops, guarded, made, raised
 from gpusim.lab.record.ops_gpu import MOST_LAUNCHES, PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.outcomes import thinned
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
+from gpusim.lab.whole_models import PASSES
 
-PASSES = 2  # in a profile, as `gpusim.lab.whole_models` expects
 PROFILE = ".kineto.json.gz"
 OPERATORS = ".operators.json.gz"  # one pass that is no graph, with the sizes of operators' inputs
 LONGER_PASSES = 4  # of the longer model of a pair

@@ -182,7 +182,7 @@ def _has_bias(layer: Layer) -> bool:
 
 def _whole_padding(layer: layers.Pooling, shape: Shape) -> Pair:
     """The least padding with which as many whole windows fit as the layer has: libraries know no ``ceil``."""
-    (out,) = {layer.output([shape])}
+    out = layer.output([shape])
     sizes = zip((shape.height, shape.width), (out.height, out.width), layer.kernel, layer.padding, strict=True)
     down, across = (
         next(pad for pad in count(least) if (size + 2 * pad - window) // layer.stride + 1 >= windows)
