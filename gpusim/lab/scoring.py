@@ -29,7 +29,6 @@ from gpusim.trace.operations import Kernel, Stream
 NAMED_COUNTERS = 3  # of those that are missing, that a note names
 
 Named = Mapping[tuple[str, str], tuple[str, ...]]  # experiment and key of a row: the ops or models that ran
-Kernels = Callable[[str], Sequence[KernelLaunch]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Scoring:
     gpu: GPU  # where it was measured
     recorded_on: GPU  # the GPU of the recordings
     named: Named = field(default_factory=dict)  # what ran in each row
-    kernels: Kernels = lambda name: ()  # the kernels of one call or pass of what ran
+    kernels: Callable[[str], Sequence[KernelLaunch]] = lambda name: ()  # the kernels of one call or pass of what ran
     notes: tuple[str, ...] = ()  # what a reader should know of the recordings
 
 
@@ -98,7 +97,6 @@ def _of_calls(case: Case, jobs: int | None) -> Scoring:
     rows, recordings = score(case, jobs=jobs), dataset.recordings
     ran = ((one, tuple(dict.fromkeys(op for ops in one.ops for op in ops))) for one in conditions(dataset))
     names = {name: ops for one, ops in ran for name in row_names(one)}
-    notes = missing_counters(recordings.folder)
     return Scoring(
         rows,
         measurements(dataset),
@@ -106,7 +104,7 @@ def _of_calls(case: Case, jobs: int | None) -> Scoring:
         recordings.gpu,
         names,
         lambda op: recordings.op(op).kernels,
-        (notes,) if notes else (),
+        tuple(filter(None, [missing_counters(recordings.folder)])),
     )
 
 

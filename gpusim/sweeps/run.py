@@ -125,9 +125,8 @@ def sweep(
         labels = {point.identity: point.labels for point in wanted}
         found = {identity: outcome for identity, outcome in known.items() if identity in labels}
         dropped = len(known) - len(found)
-        strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
-        if strange:
-            problem = f"holds {strange} rows, none of them of {experiment.path}"
+        if held and not found and not table.holds_any(held, (point.labels for point in wanted)):
+            problem = f"holds {len(held)} rows, none of them of {experiment.path}"
             raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
         tasks = {point.identity: point.task for point in wanted if point.task}
         missing = len(tasks.keys() - found.keys())
