@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median_high
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
@@ -112,7 +111,7 @@ class _Calls:
     def _ms(self, name: str, calls: int, repeats: int, queue: Queue | None = None, cold: bool = False) -> float:
         """Time of one of some calls back to back, the median of several runs."""
         side = ([self.made[name]] * calls, queue or self.queue)
-        return median_high(self.gpu.ends_ms([side], cold)[0] for _ in range(repeats)) / calls
+        return together_ms(self.gpu, [side], repeats, cold)[0] / calls
 
     def _times(self, name: str) -> dict[str, str]:
         found = {}

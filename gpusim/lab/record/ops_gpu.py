@@ -23,10 +23,9 @@ def parts_of(sm_count: int, parts: Sequence[int]) -> list[int]:
     return [sms for sms in dict.fromkeys(wanted) if sms < sm_count]
 
 
-def together_ms(gpu: Gpu, sides: Sequence[Side], repeats: int) -> list[float]:
-    """When each of some streams ended, from the release of all; medians of several runs."""
-    runs = [gpu.ends_ms(sides) for _ in range(repeats)]
-    return [median_high(run[i] for run in runs) for i in range(len(sides))]
+def together_ms(gpu: Gpu, sides: Sequence[Side], repeats: int, cold: bool = False) -> list[float]:
+    """When each of some streams ended, from the release of all; medians of several runs; cold: with nothing in L2."""
+    return [median_high(ends) for ends in zip(*(gpu.ends_ms(sides, cold) for _ in range(repeats)), strict=True)]
 
 
 def pair_row(
