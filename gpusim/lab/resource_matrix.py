@@ -190,8 +190,7 @@ def predicted_us(
     trace = Trace(version=1, name=" + ".join(pair), device=matrix.gpu.name, streams=streams)
     policy = "leftover" if placement == SAME else f"inter-sm:sms={sms[0]}+{sms[1]}"
     result = session.replay(trace, policy, keep=())
-    rows = result.kernels.to_dict("records")
-    times = {str(row["stream"]): float(row["end_us"]) - float(row["start_us"]) for row in rows}
+    times = {run.stream: run.end_us - run.start_us for run in result.kernel_runs}
     return times["a"], times["b"]
 
 

@@ -77,7 +77,7 @@ class LoggedLaunch:
 
 
 @dataclass(frozen=True)
-class BlockLog:
+class MicrobenchLog:
     """Everything one run of microbench.cu wrote."""
 
     device: dict[str, str]  # what the driver says of the device, by name
@@ -112,7 +112,7 @@ def repeats(launches: Sequence[LoggedLaunch]) -> list[list[LoggedLaunch]]:
     return [[one for one in launches if one.rep == rep] for rep in sorted({launch.rep for launch in launches})]
 
 
-def load_recording(folder: Path) -> BlockLog:
+def load_recording(folder: Path) -> MicrobenchLog:
     """Read what microbench.cu wrote into a folder."""
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
@@ -121,7 +121,7 @@ def load_recording(folder: Path) -> BlockLog:
     )
     scalars: Table = [{**row, "rep": int(row["rep"]), "value": float(row["value"])} for row in measured]
     launches = [_launch(folder, row, blocks, progress) for row in launched]
-    return BlockLog({row["name"]: row["value"] for row in rows}, scalars, launches)
+    return MicrobenchLog({row["name"]: row["value"] for row in rows}, scalars, launches)
 
 
 def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> LoggedLaunch:
