@@ -115,10 +115,8 @@ def _points(
     numbers = sorted(predicted)
     values = [predicted[n] for n in numbers]
     axes.plot(numbers, values, "-", marker="o", markersize=2.5, color=COLOURS[0], label=PREDICTED)
-    band = how_wrong.band if how_wrong is not None else None
-    if how_wrong is not None and band is not None:
-        part = band["mape_percent"] / 100.0
-        label = f"{how_wrong.brief}, model error"
+    if how_wrong is not None and how_wrong.percent is not None:
+        part, label = how_wrong.percent / 100.0, f"{how_wrong.brief}, model error"
         axes.fill_between(numbers, [v * (1.0 - part) for v in values], [v * (1.0 + part) for v in values],
                           linewidth=0.0, color=COLOURS[3], alpha=0.45, label=label)  # fmt: skip
     if measured:
