@@ -20,6 +20,7 @@ from gpusim.calibrate.scaling import confined_us
 from gpusim.common.cores import in_order
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import recorded_rows
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.ncu import launch_from_counters
 from gpusim.lab.dataset import Row
@@ -207,7 +208,5 @@ def errors_of(name: tuple[str, str, str, str], rows: Sequence[Point]) -> Errors:
 
 def totals(rows: Sequence[Point]) -> list[Errors]:
     """The errors of each GPU and placement."""
-    names = dict.fromkeys((row.gpu, row.placement) for row in rows)
-    return [
-        errors_of((*name, "all", "all"), [row for row in rows if (row.gpu, row.placement) == name]) for name in names
-    ]
+    groups = grouped(rows, lambda row: (row.gpu, row.placement))
+    return [errors_of((*name, "all", "all"), mine) for name, mine in groups.items()]
