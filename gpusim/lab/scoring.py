@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import fsum
 from pathlib import Path
 from statistics import fmean
@@ -160,7 +161,7 @@ class Reasons:
     def __init__(self, found: Scoring) -> None:
         self._found = found
         self._session = Session(found.gpu, found.recorded_on)
-        self._known: dict[str, str] = {}
+        self._bound_by = cache(self._replayed)
 
     def of(self, names: Sequence[str]) -> str:
         """Return why some ops or models may be missed, by the longest kernel of each of the longest two."""
@@ -186,12 +187,9 @@ class Reasons:
         missing = "; no counters" if launch.estimated else f"; without {', '.join(lacks)}" if lacks else ""
         return f"{name}{part}: {self._bound_by(launch)} binds, {counted(launch.blocks, 'block')}{missing}"
 
-    def _bound_by(self, launch: KernelLaunch) -> str:
-        key = launch.model_dump_json()
-        if key not in self._known:
-            alone = launch.model_copy(update={"stream": "main"})  # also one on a stream that its library opened
-            kernel = Kernel(id="kernel", kind="kernel", kernel=alone)
-            stream = Stream(name="a", operations=(kernel,))
-            trace = Trace(version=1, name="kernel", device=self._found.recorded_on.name, streams=(stream,))
-            self._known[key] = self._session.replay(trace, "leftover", keep=()).kernel_runs[0].bound_by
-        return self._known[key]
+    def _replayed(self, launch: KernelLaunch) -> str:
+        """Resource that bounds a kernel in isolation."""
+        alone = launch.model_copy(update={"stream": "main"})  # also one on a stream that its library opened
+        stream = Stream(name="a", operations=(Kernel(id="kernel", kind="kernel", kernel=alone),))
+        trace = Trace(version=1, name="kernel", device=self._found.recorded_on.name, streams=(stream,))
+        return self._session.replay(trace, "leftover", keep=()).kernel_runs[0].bound_by
