@@ -12,9 +12,9 @@ from experiments.rows import lines
 from gpusim.common.files import write_table
 from gpusim.common.spreadsheet import csv_text
 from gpusim.lab.record.calls import Call
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.trace.operations import Convolution
-from gpusim.training.networks.steps import CONVOLUTION, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork
 
 
 def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 0) -> Call:
@@ -27,7 +27,7 @@ def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 
         batch: images, where they are fewer than the shape's; else 0.
     """
     shape = convolution.shape
-    work = Work(
+    work = CallWork(
         CONVOLUTION,
         convolution.direction,
         batch or shape.batch,
@@ -51,7 +51,7 @@ def measure(path: Path, calls: Path, plans: Path, runs: int) -> None:
         InputError: the program fails, or the table (`.csv.gz`) cannot be written.
     """
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(Path(folder))
+        program = BuiltProgram(Path(folder))
         printed = [list(program.printed("plans", calls, plans)) for _ in range(runs)]
     write_table(path, "".join(medians(printed)))
 

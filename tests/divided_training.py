@@ -13,20 +13,20 @@ import torch
 import torch.distributed as dist
 
 from experiments.paradl.record import run
-from gpusim.training.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
+from gpusim.training.networks.layers import Addition, ConvolutionLayer, Linear, Pooling, ReLU, Shape
 from gpusim.training.networks.network import Builder, Network
 
 
 def small(name: str = "small") -> Network:
     """Every kind of window: overlapping, strided, of one pixel; two layers read the same; no batch normalisation."""
     net = Builder(name, Shape(4, 16, 16))
-    net.add("c1", Convolution(8, (3, 3), 1, (1, 1)))
+    net.add("c1", ConvolutionLayer(8, (3, 3), 1, (1, 1)))
     net.add("r1", ReLU())
-    net.add("c2", Convolution(8, (3, 3), 1, (1, 1), bias=False))
+    net.add("c2", ConvolutionLayer(8, (3, 3), 1, (1, 1), bias=False))
     net.add("sum", Addition(), "c2", "r1")
     net.add("p2", Pooling("max", (3, 3), 2, (1, 1)))
-    net.add("c3", Convolution(8, (1, 1), 2))
-    net.add("c4", Convolution(12, (3, 3), 2, (1, 1)))
+    net.add("c3", ConvolutionLayer(8, (1, 1), 2))
+    net.add("c4", ConvolutionLayer(12, (3, 3), 2, (1, 1)))
     net.add("fc5", Linear(16))
     net.add("r5", ReLU())
     net.add("classifier", Linear(10))

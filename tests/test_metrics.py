@@ -21,7 +21,7 @@ from gpusim.results.metrics import (
     utilisation,
 )
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, RequestRun, StreamRun
+from gpusim.results.runs import USES, ProgramRun, RequestRun, StreamRun
 
 
 def stream(name: str, end_us: float, solo_us: float, release_us: float = 0.0) -> StreamRun:
@@ -40,6 +40,7 @@ def result(streams: tuple[StreamRun, ...], **other: object) -> Result:
         stream_runs=streams,
         placements=(),
         usage=used(1.0, ()),
+        program_runs=tuple(ProgramRun.of((run,), run.stream, run.priority, run.solo_us) for run in streams),
     )
     return replace(empty, **other)  # type: ignore[arg-type]
 

@@ -4,7 +4,7 @@ import pytest
 
 from experiments.paradl.record.work import flop
 from gpusim.common.errors import InputError
-from gpusim.training.networks.layers import Addition, Concatenation, Convolution, Linear, Pooling, ReLU, Shape
+from gpusim.training.networks.layers import Addition, Concatenation, ConvolutionLayer, Linear, Pooling, ReLU, Shape
 from gpusim.training.networks.network import INPUT, Builder, Network, Node
 from gpusim.training.networks.zoo import INCEPTION, NETWORKS, network
 
@@ -39,7 +39,7 @@ def test_a_thousand_classes_come_out(name):
 @pytest.mark.parametrize("name", GIGA_MULTIPLY_ADDS)
 def test_multiply_adds_of_convolutions_and_classifiers_are_the_published_ones(name):
     net = network(name)
-    layers = [node for node in net.nodes if isinstance(node.layer, Convolution | Linear)]
+    layers = [node for node in net.nodes if isinstance(node.layer, ConvolutionLayer | Linear)]
     work = sum(flop(node.layer, net.inputs(node)) for node in layers) / 2e9
     assert work == pytest.approx(GIGA_MULTIPLY_ADDS[name], abs=0.006)
 
@@ -65,7 +65,7 @@ def test_a_window_that_begins_beyond_the_data_is_none():
 
 
 def test_work_and_parameters_of_one_convolution():
-    layer = Convolution(8, (3, 1), stride=2, padding=(1, 0))
+    layer = ConvolutionLayer(8, (3, 1), stride=2, padding=(1, 0))
     assert layer.output([Shape(4, 6, 5)]) == Shape(8, 3, 3)
     assert layer.parameters([Shape(4, 6, 5)]) == 8 * (4 * 3 + 1)
     assert flop(layer, [Shape(4, 6, 5)]) == 2 * 8 * 9 * 4 * 3
@@ -90,7 +90,7 @@ def test_a_graph_that_cannot_run_is_refused(nodes, message):
 
 def test_a_shape_that_a_layer_cannot_take_is_told_with_its_place():
     net = Builder("net", Shape(1, 4, 4))
-    net.add("small", Convolution(1, (3, 3)))
+    net.add("small", ConvolutionLayer(1, (3, 3)))
     net.add("both", Addition(), "small", INPUT)
     with pytest.raises(InputError) as error:
         _ = net.network().shapes
@@ -101,7 +101,7 @@ def test_tensors_of_other_sizes_are_not_joined():
     with pytest.raises(InputError, match="expected tensors of one height and width"):
         Concatenation().output([Shape(1, 2, 2), Shape(1, 2, 3)])
     with pytest.raises(InputError, match="expected one that fits with its padding"):
-        Convolution(1, (5, 5)).output([Shape(1, 2, 2)])
+        ConvolutionLayer(1, (5, 5)).output([Shape(1, 2, 2)])
 
 
 def test_an_unknown_network_is_told_which_there_are():

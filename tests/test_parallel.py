@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpusim.cli import main
 from gpusim.common.errors import InputError
 from gpusim.trace.file import load_trace
-from gpusim.training.networks.layers import Addition, Convolution, Linear, Pooling, ReLU, Shape
+from gpusim.training.networks.layers import Addition, ConvolutionLayer, Linear, Pooling, ReLU, Shape
 from gpusim.training.networks.network import Builder, Network
 from gpusim.training.networks.zoo import NETWORKS, network
 from gpusim.training.paradl.cluster import FOLDER, Cluster, cluster_names, load_cluster
@@ -36,7 +36,7 @@ from gpusim.training.paradl.equations import (
     spatial_us,
 )
 from gpusim.training.paradl.layers import LayerTimes, read_times, sizes, traced_times
-from gpusim.training.paradl.oracle import STRATEGIES, Impossible, Oracle, Projection, fastest
+from gpusim.training.paradl.oracle import STRATEGIES, Impossible, ParadlOracle, Projection, fastest
 from gpusim.training.paradl.segments import balancer, cuts
 
 ROOT = Path(__file__).parents[1]
@@ -48,8 +48,8 @@ LINKS = Links(LINK, LINK, LINK)
 def small() -> Network:
     """Two convolutions, a sum, a pooling and two fully connected layers."""
     net = Builder("small", Shape(4, 8, 8))
-    net.add("c1", Convolution(8, (3, 3), 1, (1, 1), bias=False))
-    net.add("c2", Convolution(8, (3, 3), 1, (1, 1), bias=False))
+    net.add("c1", ConvolutionLayer(8, (3, 3), 1, (1, 1), bias=False))
+    net.add("c2", ConvolutionLayer(8, (3, 3), 1, (1, 1), bias=False))
     net.add("sum", Addition(), "c1", "c2")
     net.add("pool", Pooling("max", (2, 2), 2))
     net.add("fc3", Linear(16))
@@ -74,9 +74,9 @@ def small_cluster() -> Cluster:
     return Cluster("small", "for tests", gpu, 4, LINKS, Links(*(Link(100.0, 0.01),) * 3))
 
 
-def oracle(net: Network | None = None) -> Oracle:
+def oracle(net: Network | None = None) -> ParadlOracle:
     net = net or small()
-    return Oracle(net, times(net), small_cluster(), copies=False)
+    return ParadlOracle(net, times(net), small_cluster(), copies=False)
 
 
 # ---- equations
@@ -294,7 +294,7 @@ def test_the_gpu_file_of_a_cluster_lies_beside_it(tmp_path):
 def test_a_node_of_one_gpu_has_no_groups():
     alone = replace(small_cluster(), gpus_per_node=1)
     with pytest.raises(Impossible, match="which has 1 GPU; expected nodes of 2 GPUs or more"):
-        Oracle(small(), oracle().times, alone).project("data+filter", 8, 32)
+        ParadlOracle(small(), oracle().times, alone).project("data+filter", 8, 32)
 
 
 def test_a_table_of_times_that_is_wrong(tmp_path):
@@ -317,7 +317,7 @@ def test_a_table_of_times_that_is_wrong(tmp_path):
         assert said in str(raised.value)
     path.write_text(header + "small,c1,whole,1,8,1,2\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"layer .* has no times"):
-        Oracle(small(), read_times(path, small(), "h200"), small_cluster()).project("data", 2, 8)
+        ParadlOracle(small(), read_times(path, small(), "h200"), small_cluster()).project("data", 2, 8)
 
 
 # ---- times

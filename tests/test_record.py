@@ -27,7 +27,7 @@ def launch(blocks, *, per_sm=1, progress=None, **kwargs):
     fields = {"experiment": "x", "case": "c", "rep": 0, "role": "a", "kernel": "k", "threads": 32, "registers": 8}
     fields |= {"shared_bytes": 0} | kwargs
     stamps = None if progress is None else np.array(progress, np.uint32)
-    return block_log.Launch(**fields, per_sm=per_sm, blocks=np.array(blocks, block_log.BLOCK), progress=stamps)
+    return block_log.LoggedLaunch(**fields, per_sm=per_sm, blocks=np.array(blocks, block_log.BLOCK), progress=stamps)
 
 
 def steady(life):
@@ -132,7 +132,7 @@ def test_tail_table_is_relative_to_one_wave():
         blocks = [block(smid, 0, 100, smid) for smid in range(2)] + [block(0, 100, end) for end in spans]
         return launch(blocks, experiment="tail", case=f"k=1/extra={extra}", kernel="gemm")
 
-    recording = block_log.Recording({"sm_count": "2"}, [], [tail("0.000", []), tail("0.500", [180])])
+    recording = block_log.MicrobenchLog({"sm_count": "2"}, [], [tail("0.000", []), tail("0.500", [180])])
     rows = list(behaviour.tail_table(recording))
     assert [row["relative_time_median"] for row in rows] == [1.0, 1.8]
     assert (rows[1]["extra_waves"], rows[1]["sms_with_0_extra"], rows[1]["sms_with_1_extra"]) == (0.5, 1, 1)
@@ -142,7 +142,7 @@ def test_topology_joins_sms_that_shared_a_cluster():
     cluster = launch([block(s, 0, 9, i) for i, s in enumerate([0, 2, 1, 3])], experiment="cluster", case="2")
     other = launch([block(s, 0, 9, i) for i, s in enumerate([2, 4])], experiment="cluster", case="2")
     green = [launch([block(s, 0, 9) for s in range(n)], experiment="green", case=str(n)) for n in (2, 4)]
-    rows = list(behaviour.topology_table(block_log.Recording({"sm_count": "5"}, [], [cluster, other, *green])))
+    rows = list(behaviour.topology_table(block_log.MicrobenchLog({"sm_count": "5"}, [], [cluster, other, *green])))
     assert [row["gpc_group"] for row in rows] == [0, 1, 0, 1, 0]
     assert [row["smallest_green_context"] for row in rows] == [2, 2, 4, 4, ""]
 
@@ -152,7 +152,7 @@ def test_clusters_are_counted_in_sms():
         return {"experiment": "cluster_room", "case": case, "rep": 0, "quantity": "clusters", "value": float(clusters)}
 
     scalars = [room("first/sms=16/blocks=4", 4), room("rest/sms=20/blocks=8", 1)]
-    recording = block_log.Recording({"sm_count": "36"}, scalars, [])
+    recording = block_log.MicrobenchLog({"sm_count": "36"}, scalars, [])
     assert list(behaviour.cluster_table(recording)) == [
         {"part": "first", "sms": 16, "cluster_blocks": 4, "sms_used": 16},
         {"part": "rest", "sms": 20, "cluster_blocks": 8, "sms_used": 8},
@@ -169,7 +169,7 @@ def test_the_clock_of_every_sm_beside_a_load():
         for rep, run in enumerate([(50, 55, 50), (50, 55, 60), (50, 55, 50)])
     ]
     load = launch([(0, 90, 0, 100, 1, 0)], role="load", **case)
-    rows = list(behaviour.clock_table(block_log.Recording({"sm_count": "3"}, [], [timer, load, *watched])))
+    rows = list(behaviour.clock_table(block_log.MicrobenchLog({"sm_count": "3"}, [], [timer, load, *watched])))
     assert rows == [
         {"load": "tf32", "blocks": 8, "sms_seen": 3, "sms_slow": 1, "mhz_lowest": 1818, "mhz_highest": 2000},
     ]
@@ -182,7 +182,7 @@ def test_lives_beside_a_load():
         )
         for load, role, k in (("spin", "watch", "fma8"), ("spin", "load", "spin"), ("tf32", "watch", "fma8"))
     ]
-    rows = list(behaviour.beside_table(block_log.Recording({"sm_count": "2"}, [], runs)))
+    rows = list(behaviour.beside_table(block_log.MicrobenchLog({"sm_count": "2"}, [], runs)))
     assert [(row["kernel"], row["beside"], row["life_us_median"]) for row in rows] == [
         ("fma8", "spin", 4.0),
         ("fma8", "tf32", 4.0),
@@ -204,7 +204,7 @@ def test_warps_on_schedulers_beside_a_warp_alone():
         {"experiment": "schedulers", "case": case, "rep": 0, "quantity": "fullest_warps", "value": value}
         for case, value in (("alone", 1.0), ("beside", 2.0), ("waves", 1.0))
     ]
-    recording = block_log.Recording({"sm_count": "1"}, scalars, launches)
+    recording = block_log.MicrobenchLog({"sm_count": "1"}, scalars, launches)
     alone, beside, waves = behaviour.scheduler_table(recording)
     assert list(alone.values()) == ["k", 1, 1, 0, 0, 0, 0, 1, 1, 1, 1.0, 1.0, "", "", 1.0]
     assert list(beside.values()) == ["k", 3, 1, 2, 1, 0, 0, 1, 5, 2, 2.0, 2.0, 1.8, "", 2.0]
@@ -219,7 +219,7 @@ def test_dependencies_are_timed_from_the_end_of_what_they_wait_for():
         for role, runs in times.items()
         for start, end in runs
     ]
-    rows = list(behaviour.dependency_table(block_log.Recording({"sm_count": "1"}, [], launches)))
+    rows = list(behaviour.dependency_table(block_log.MicrobenchLog({"sm_count": "1"}, [], launches)))
     delays = {row["kernel"]: row["delay_ns_mean"] for row in rows}
     assert delays == {"parent": 10, "next": 30, "child 1": 40, "child 2": 60}
 
@@ -228,7 +228,7 @@ def test_queue_table_counts_starts_across_streams():
     a = launch([block(0, 0, 9000), block(0, 9000, 20000)], experiment="priority", case="p")
     delay = launch([block(1, 0, 5000)], experiment="priority", case="p", role="delay")
     b = launch([block(0, 8000, 9000), block(1, 10000, 11000)], experiment="priority", case="p", role="b")
-    (row,) = behaviour.queue_table(block_log.Recording({"sm_count": "2"}, [], [a, delay, b]))
+    (row,) = behaviour.queue_table(block_log.MicrobenchLog({"sm_count": "2"}, [], [a, delay, b]))
     assert row["b_due_us"] == 5.0
     assert row["b_first_start_us"] == 8.0
     assert row["a_last_start_us"] == 9.0
@@ -239,7 +239,7 @@ def test_queue_table_counts_starts_across_streams():
 def test_drain_table_counts_the_sms_that_took_waiting_blocks():
     a = launch([block(0, 0, 9000), block(1, 0, 5000), block(2, 0, 6000)], experiment="drain")
     b = launch([block(1, 5200, 7000), block(1, 5300, 7000), block(2, 6200, 8000)], experiment="drain", role="b")
-    (row,) = behaviour.drain_table(block_log.Recording({"sm_count": "4"}, [], [a, b]))
+    (row,) = behaviour.drain_table(block_log.MicrobenchLog({"sm_count": "4"}, [], [a, b]))
     assert (row["b_blocks"], row["sms_used_by_b"], row["most_b_blocks_on_an_sm"]) == (3, 2, 2)
     assert row["idle_sms_at_b_first_start"] == 2  # SM 1 and SM 3, which never had any
     assert (row["a_last_start_us"], row["a_last_end_us"]) == (0.0, 9.0)
@@ -250,7 +250,7 @@ def test_register_table_counts_what_starts_at_once_beside_a_block():
     a = launch([block(0, 0, 100), block(1, 0, 100)], experiment="register_room", threads=128, registers=164)
     started = [block(0, 20, 40), block(0, 20, 45), block(1, 20, 41), block(0, 41, 60), block(1, 120, 140)]
     b = launch(started, experiment="register_room", role="b", threads=64, registers=92)
-    (row,) = behaviour.register_table(block_log.Recording({"sm_count": "2"}, [], [a, b]))
+    (row,) = behaviour.register_table(block_log.MicrobenchLog({"sm_count": "2"}, [], [a, b]))
     assert (row["a_warps"], row["b_warps"], row["b_blocks_at_least"], row["b_blocks_at_most"]) == (4, 2, 1, 2)
     assert row["b_blocks_if_summed"] == (65_536 - 128 * 168) // (64 * 96)
 
@@ -264,7 +264,7 @@ def test_l1_table_parts_blocks_by_what_their_sm_held():
 
     timers = launch([block(0, 0, 100)], experiment="timers")
     launches = [x for rep, slow in enumerate((9, 3, 3, 3)) for x in run(rep, slow)]
-    alone, beside = behaviour.l1_table(block_log.Recording({"sm_count": "2"}, [], [timers, *launches]))
+    alone, beside = behaviour.l1_table(block_log.MicrobenchLog({"sm_count": "2"}, [], [timers, *launches]))
     assert alone["on_the_sm"] == "no block of 200 KB"
     assert (alone["blocks"], alone["life_us"], alone["second_eighth_us"], alone["last_eighth_us"]) == (1, 80, 10, 10)
     assert beside["on_the_sm"] == "a block of 200 KB at its start"

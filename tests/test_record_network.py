@@ -18,7 +18,7 @@ from gpusim.trace.file import load_trace
 from gpusim.trace.operations import Convolution
 from gpusim.training.networks import layers
 from gpusim.training.networks.network import Builder
-from gpusim.training.networks.steps import CONVOLUTION, Work, forward, training_iteration
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, forward, training_iteration
 from gpusim.training.networks.zoo import NETWORKS, network
 
 ROOT = Path(__file__).parents[1]
@@ -38,8 +38,8 @@ SHIPPED = [
 def tiny():
     """Two branches that join, one of them an identity."""
     net = Builder("tiny", layers.Shape(3, 8, 8))
-    first = net.add("a", layers.Convolution(4, (3, 3), 1, (1, 1)))
-    second = net.add("b", layers.Convolution(4, (1, 3), 1, (0, 1), bias=False), first)
+    first = net.add("a", layers.ConvolutionLayer(4, (3, 3), 1, (1, 1)))
+    second = net.add("b", layers.ConvolutionLayer(4, (1, 3), 1, (0, 1), bias=False), first)
     net.add("sum", layers.Addition(), second, first)
     net.add("both", layers.Concatenation(), "sum", first)
     net.add("out", layers.Linear(2))
@@ -205,7 +205,7 @@ def test_li2016_has_its_five_convolutions():
     path = Path(__file__).parents[1] / "experiments" / "li2016" / "li2016.csv"
     found = subject(str(path), 128, False)
     assert (found.name, [step.layer for step in found.steps]) == ("li2016", [f"Conv{n}" for n in range(1, 6)])
-    assert found.steps[2].work == Work("CONVOLUTION", "fwd", 128, 128, 32, 32, 128, (9, 9), (0, 0), 1)
+    assert found.steps[2].work == CallWork("CONVOLUTION", "fwd", 128, 128, 32, 32, 128, (9, 9), (0, 0), 1)
 
 
 # ---- outcomes

@@ -19,7 +19,7 @@ from gpusim import cli
 from gpusim.common.errors import InputError
 from gpusim.lab.record import torch_gpu
 from gpusim.lab.record.ops import queue_lengths, record_ops
-from gpusim.lab.record.ops_file import Call, Ops, OutOfMemory, Synchronises, read_ops
+from gpusim.lab.record.ops_file import OpCall, Ops, OutOfMemory, Synchronises, read_ops
 from gpusim.lab.record.ops_gpu import parts_of
 from gpusim.lab.record.ops_models import passes_of
 
@@ -57,20 +57,20 @@ class FakeGpu:
     def split(self, sms: int) -> tuple[FakeQueue, FakeQueue]:
         return FakeQueue(sms), FakeQueue(self.sm_count - sms)
 
-    def kernels(self, call: Call) -> int:
+    def kernels(self, call: OpCall) -> int:
         return len([part for part in [call()] if part])
 
-    def ends_ms(self, sides: Sequence[tuple[Sequence[Call], FakeQueue]], cold: bool = False) -> list[float]:
+    def ends_ms(self, sides: Sequence[tuple[Sequence[OpCall], FakeQueue]], cold: bool = False) -> list[float]:
         shared = len([queue for _, queue in sides if queue.sms == self.sm_count])
         return [
             sum(call()[1] for call in calls) / 1e3 * self.sm_count / queue.sms * max(1, shared) * (1.1 if cold else 1.0)
             for calls, queue in sides
         ]
 
-    def graph(self, call: Call, queue: FakeQueue) -> Call:
+    def graph(self, call: OpCall, queue: FakeQueue) -> OpCall:
         return call
 
-    def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> list[Any]:
+    def profile(self, call: OpCall, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> list[Any]:
         us = (call() or (0, 1.0))[1]  # all ops together return nothing
         grid = {"grid": [132, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 0}
         about = {"device": 0, "stream": 7, **grid}
@@ -186,7 +186,7 @@ def test_counters_come_after_everything_that_is_timed(file: Path) -> None:
     steps: list[str] = []
 
     class Noting(FakeGpu):
-        def ends_ms(self, sides: Sequence[tuple[Sequence[Call], FakeQueue]], cold: bool = False) -> list[float]:
+        def ends_ms(self, sides: Sequence[tuple[Sequence[OpCall], FakeQueue]], cold: bool = False) -> list[float]:
             steps.append("timed")
             return super().ends_ms(sides, cold)
 
@@ -288,10 +288,10 @@ class _Fails(FakeGpu):
         super().__init__()
         self.error = error
 
-    def kernels(self, call: Call) -> int:
+    def kernels(self, call: OpCall) -> int:
         raise self.error
 
-    def graph(self, call: Call, queue: FakeQueue) -> Call:
+    def graph(self, call: OpCall, queue: FakeQueue) -> OpCall:
         raise self.error
 
 
@@ -313,7 +313,7 @@ def test_callables_that_fail_on_the_gpu(file: Path, kind: str, error: BaseExcept
 
 def test_more_kernels_than_fit_behind_a_flag(file: Path) -> None:
     class Many(FakeGpu):
-        def kernels(self, call: Call) -> int:
+        def kernels(self, call: OpCall) -> int:
             return 500
 
     with pytest.raises(InputError, match=r"runs 500 kernels; expected at most 80; name it in MODELS"):
@@ -322,7 +322,7 @@ def test_more_kernels_than_fit_behind_a_flag(file: Path) -> None:
 
 def test_a_model_without_kernels(file: Path) -> None:
     class Empty(FakeGpu):
-        def profile(self, call: Call, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> list[Any]:
+        def profile(self, call: OpCall, queue: FakeQueue, passes: int, path: Path, shapes: bool = False) -> list[Any]:
             path.write_text(json.dumps({"traceEvents": []}))
             return []
 

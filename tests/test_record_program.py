@@ -14,7 +14,7 @@ from gpusim.common.errors import InputError
 from gpusim.io.ncu import REQUIRED
 from gpusim.lab.record.calls import ALGORITHMS
 from gpusim.lab.record.counters import COUNTERS
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.lab.record.recording import kernel_rows
 from gpusim.trace.file import load_trace
 
@@ -238,7 +238,7 @@ def test_wrong_arguments_are_one_line(arguments, message, capsys):
 
 
 def test_what_the_gpu_refuses_is_told(machine, tmp_path, capsys):
-    assert list(Program(tmp_path).lines("plans", [])) == ["name,plan\n"]
+    assert list(BuiltProgram(tmp_path).lines("plans", [])) == ["name,plan\n"]
     assert capsys.readouterr().err == "m p: a call fails on these SMs\n"
 
 

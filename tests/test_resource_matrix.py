@@ -98,7 +98,7 @@ def test_a_kernel_beside_nothing_takes_its_isolated_time(data: Path) -> None:
     gpu = load_gpu("h200")
     matrix = resource_matrix.Matrix(data / "h200", gpu)
     session = Session(gpu)
-    model = Kernels(gpu, gpu).model(matrix.launch("fma1/4"), "")
+    model = Kernels(gpu, gpu).model(matrix.launches["fma1/4"], "")
     assert confined_us(model, 132, gpu) - model.latency_us == pytest.approx(200.0, rel=1e-3)
     both = resource_matrix.predicted_us(matrix, session, ("fma1/4", "fma1/4"), 1000.0, "same", (132, 132))
     assert both == pytest.approx((200.0, 200.0), rel=1e-2)

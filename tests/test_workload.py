@@ -60,6 +60,16 @@ def test_a_pair_of_operations_waits_for_nothing_else() -> None:
     assert all(op.depends_on == () for op in pair.operations())
 
 
+def test_a_stream_with_the_name_of_an_operation_of_a_pair_is_left_out() -> None:
+    trace = _waiting()
+    free = trace.streams[2].model_copy(update={"name": "right"})
+    named = trace.model_copy(update={"streams": (*trace.streams[:2], free, trace.streams[3])})
+    assert [stream.name for stream in workload(named, "operation-pairs", ("left", "right")).streams] == [
+        "trunk",
+        "branch",
+    ]
+
+
 def test_pairs_of_streams_keep_what_they_wait_for_in_each_other() -> None:
     trace = _waiting()
     assert ("trunk", "branch") in workloads(trace, "stream-pairs")

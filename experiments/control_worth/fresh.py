@@ -45,7 +45,7 @@ from gpusim.choose.plan import Plan
 from gpusim.choose.search import in_streams_of, own_lanes, select
 from gpusim.common.files import write_table, write_text
 from gpusim.common.tables import grouped
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.session import Session
 
 Identity = tuple[object, ...]
@@ -199,7 +199,7 @@ def measure(test: str) -> None:
     """Run the plans of a test on this machine's GPU: in each round all of them, in another order."""
     plans, printed = plans_of(test).read_text(encoding="utf-8").splitlines(), list[dict[str, str]]()
     with tempfile.TemporaryDirectory() as folder:
-        program, path = Program(Path(folder)), Path(folder) / "plans.txt"
+        program, path = BuiltProgram(Path(folder)), Path(folder) / "plans.txt"
         for n in range(ROUNDS):
             path.write_text("".join(f"{line}\n" for line in rotated(plans, n)), encoding="utf-8")
             rows = csv.DictReader(condensed(program.printed("plans", CALLS, path)))

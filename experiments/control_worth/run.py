@@ -43,7 +43,7 @@ from gpusim.choose.chosen import Kind
 from gpusim.choose.moves import mean_alone_us
 from gpusim.common.files import write_table
 from gpusim.common.tables import print_line
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.session import Session
 
 GPU, OTHER_GPU = "h100-sxm", "h200"
@@ -95,7 +95,7 @@ def _row(trial: Trial, us: float, times: Sequence[float], plain_us: float, plain
 def run_plans() -> None:
     """Run the plans on this machine's GPU."""
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(Path(folder))
+        program = BuiltProgram(Path(folder))
         printed = [list(program.printed("plans", CALLS, PLANS)) for _ in range(RUNS)]
     write_table(MEASURED, "".join(condensed("".join(medians(printed)).splitlines())))
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpusim.common.files import write_table
-from gpusim.lab.record.ops_file import Call
+from gpusim.lab.record.ops_file import OpCall
 from gpusim.lab.record.torch_gpu import Gpu, Queue
 
 HERE = Path(__file__).resolve().parent
@@ -30,7 +30,7 @@ SET_SIZES = (64, 1 << 10, 1 << 12, 1 << 13, 1 << 16, 1 << 20)
 BEFORE = ("add_128", "add_1m", "add_16m")  # kernels before a memset
 
 
-def copies(torch: Any) -> Iterator[tuple[str, int, Call]]:
+def copies(torch: Any) -> Iterator[tuple[str, int, OpCall]]:
     """Copies by direction and size in bytes; the host's memory is pinned."""
     for size in SIZES:
         host = torch.zeros(size, dtype=torch.uint8, pin_memory=True)
@@ -39,7 +39,7 @@ def copies(torch: Any) -> Iterator[tuple[str, int, Call]]:
             yield direction, size, partial(to.copy_, source, non_blocking=True)
 
 
-def memset(torch: Any, size: int) -> Call:
+def memset(torch: Any, size: int) -> OpCall:
     """A memset of the driver, on the current stream: PyTorch sets memory with a kernel of its own."""
     driver, there = ctypes.CDLL("libcuda.so.1"), torch.zeros(size, dtype=torch.uint8, device="cuda")
 
@@ -50,7 +50,7 @@ def memset(torch: Any, size: int) -> Call:
     return call
 
 
-def kernels(torch: Any) -> dict[str, Call]:
+def kernels(torch: Any) -> dict[str, OpCall]:
     """Kernels around a memset; each call runs one."""
 
     def zeros(*shape: int) -> Any:
@@ -77,19 +77,19 @@ def around_memsets(gpu: Gpu, torch: Any) -> Iterator[str]:
         yield f"{gpu.name},{first},{second},{size},{','.join(f'{us:.3f}' for us in times)}\n"
 
 
-def turns(*calls: Call) -> None:
+def turns(*calls: OpCall) -> None:
     """The calls in turns."""
     for _ in range(TURNS):
         for call in calls:
             call()
 
 
-def turn_us(gpu: Gpu, call: Call, queue: Queue) -> float:
+def turn_us(gpu: Gpu, call: OpCall, queue: Queue) -> float:
     """Time of one of the turns of a call, us."""
     return median(gpu.ends_ms([([call], queue)])[0] for _ in range(REPEATS)) * 1e3 / TURNS
 
 
-def profiled_us(gpu: Gpu, call: Call, queue: Queue) -> float:
+def profiled_us(gpu: Gpu, call: OpCall, queue: Queue) -> float:
     """Mean time of a copy or a memset in a profile, us; 0 where it has none."""
     with TemporaryDirectory() as scratch:
         events = gpu.profile(call, queue, 1, Path(scratch) / "profile.json")

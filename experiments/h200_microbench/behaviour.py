@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from gpusim.lab.record.block_log import (
     SEGMENTS,
-    Launch,
-    Recording,
+    LoggedLaunch,
+    MicrobenchLog,
     Row,
     Table,
     load_recording,
@@ -37,13 +37,13 @@ REGISTERS = 65_536
 SLOW_CLOCK = 0.97  # of the clock otherwise, under which an SM counts as slow
 
 
-def by_repeat(launches: Sequence[Launch]) -> Iterator[tuple[int, dict[str, Launch]]]:
+def by_repeat(launches: Sequence[LoggedLaunch]) -> Iterator[tuple[int, dict[str, LoggedLaunch]]]:
     """Yields each repeat of a case, in order, with its launches by role."""
     for group in repeats(launches):
         yield group[0].rep, {launch.role: launch for launch in group}
 
 
-def progress_curves(launch: Launch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def progress_curves(launch: LoggedLaunch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """When each block had done each eighth of its work, averaged over its warps.
 
     Returns:
@@ -57,7 +57,7 @@ def progress_curves(launch: Launch) -> tuple[NDArray[np.float64], NDArray[np.flo
     return clocks, np.linspace(0.0, 1.0, SEGMENTS + 1)
 
 
-def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
+def overlap_rates(a: LoggedLaunch, b: LoggedLaunch) -> NDArray[np.float64]:
     """How fast the blocks of two launches progress while both are on an SM.
 
     Returns:
@@ -84,7 +84,7 @@ def overlap_rates(a: Launch, b: Launch) -> NDArray[np.float64]:
     return np.array(rows).reshape(-1, 3)
 
 
-def rates_by_age(launch: Launch) -> NDArray[np.float64]:
+def rates_by_age(launch: LoggedLaunch) -> NDArray[np.float64]:
     """How fast resident blocks progress by age, in the steady state of a launch of many waves.
 
     Counts only the time when exactly `per_sm` blocks are resident on an SM and the first wave's start is over.
@@ -109,24 +109,24 @@ def rates_by_age(launch: Launch) -> NDArray[np.float64]:
     return work / time if time else np.full(k, np.nan)
 
 
-def extra_blocks(launch: Launch, sm_count: int) -> NDArray[np.int64]:
+def extra_blocks(launch: LoggedLaunch, sm_count: int) -> NDArray[np.int64]:
     """Number of SMs that got 0, 1, 2, … blocks more than the first wave gave them."""
     counts = np.bincount(launch.blocks["smid"], minlength=sm_count) - launch.per_sm
     return np.bincount(np.maximum(counts, 0))
 
 
-def residents_at(launch: Launch, ns: int, sm_count: int) -> NDArray[np.int64]:
+def residents_at(launch: LoggedLaunch, ns: int, sm_count: int) -> NDArray[np.int64]:
     """Blocks of a launch that were on each SM at a time: [SMs]."""
     there = (launch.starts_ns <= ns) & (launch.ends_ns > ns)
     return np.bincount(launch.blocks["smid"][there], minlength=sm_count)
 
 
-def last_repeats(launches: Iterable[Launch]) -> list[Launch]:
+def last_repeats(launches: Iterable[LoggedLaunch]) -> list[LoggedLaunch]:
     """The last repeat of each launch: the first may have found its operands outside L2."""
     return list({(launch.experiment, launch.kernel, launch.case): launch for launch in launches}.values())
 
 
-def alone_clocks(recording: Recording) -> dict[str, float]:
+def alone_clocks(recording: MicrobenchLog) -> dict[str, float]:
     """Cycles that a block of each kernel lives alone on an SM."""
     return {
         launch.kernel: float(launch.life_clocks.mean())
@@ -135,7 +135,7 @@ def alone_clocks(recording: Recording) -> dict[str, float]:
     }
 
 
-def residency_table(recording: Recording) -> Iterator[Row]:
+def residency_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Several (k) blocks of a kernel on every SM: their lives relative to a lone block's, and the SM's throughput."""
     alone = alone_clocks(recording)
     for launch in last_repeats(recording.of("one_wave", "many_waves")):
@@ -161,7 +161,7 @@ def residency_table(recording: Recording) -> Iterator[Row]:
         }
 
 
-def sharing_table(recording: Recording) -> Iterator[Row]:
+def sharing_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Blocks of a on an SM, then blocks of b: rates of each while both are there, relative to alone."""
     alone = alone_clocks(recording)
     for (experiment, case), launches in recording.cases("stagger", "corun").items():
@@ -191,7 +191,7 @@ def sharing_table(recording: Recording) -> Iterator[Row]:
         }
 
 
-def topology_table(recording: Recording) -> Table:
+def topology_table(recording: MicrobenchLog) -> Table:
     """Per SM: a number for the SMs that clusters showed to share a GPC, and the smallest green context it was in."""
     group = list(range(recording.sm_count))
 
@@ -220,7 +220,7 @@ def topology_table(recording: Recording) -> Table:
     ]
 
 
-def clock_table(recording: Recording) -> Iterator[Row]:
+def clock_table(recording: MicrobenchLog) -> Iterator[Row]:
     """SM clock beside blocks of each kind of arithmetic: how many SMs are slow, least and greatest clock."""
     alone = recording.clocks_per_ns * 1000
     for (_, case), launches in recording.cases("clock").items():
@@ -237,7 +237,7 @@ def clock_table(recording: Recording) -> Iterator[Row]:
         yield row | {"mhz_lowest": round(float(seen.min())), "mhz_highest": round(float(seen.max()))}
 
 
-def dependency_table(recording: Recording) -> Iterator[Row]:
+def dependency_table(recording: MicrobenchLog) -> Iterator[Row]:
     """From the end of a kernel whose event others wait for to the next of its stream and the n-th that waits."""
     for (_, case), launches in recording.cases("dependency").items():
         delays: dict[str, list[float]] = {}
@@ -255,7 +255,7 @@ def dependency_table(recording: Recording) -> Iterator[Row]:
             yield row | spread(ns, "delay_ns", 0)
 
 
-def cluster_table(recording: Recording) -> Iterator[Row]:
+def cluster_table(recording: MicrobenchLog) -> Iterator[Row]:
     """SMs that a kernel in clusters can have at once in a green context or in the rest beside it, by cluster size."""
     for scalar in recording.scalars:
         if scalar["experiment"] == "cluster_room":
@@ -264,7 +264,7 @@ def cluster_table(recording: Recording) -> Iterator[Row]:
             yield {"part": part, "sms": int(sms), "cluster_blocks": int(blocks), "sms_used": used}
 
 
-def issue_table(recording: Recording) -> Iterator[Row]:
+def issue_table(recording: MicrobenchLog) -> Iterator[Row]:
     """One block an SM of 1 to 32 warps: its life, relative to that of one warp."""
     shortest: dict[str, float] = {}
     for launch in last_repeats(recording.of("issue")):
@@ -277,7 +277,7 @@ def issue_table(recording: Recording) -> Iterator[Row]:
         }
 
 
-def age_table(recording: Recording) -> Iterator[Row]:
+def age_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Rate of each resident block by age in the steady state (0 = oldest), relative to a lone block's."""
     alone = alone_clocks(recording)
     for launch in recording.of("many_waves"):
@@ -294,7 +294,7 @@ def age_table(recording: Recording) -> Iterator[Row]:
             }
 
 
-def placement_table(recording: Recording) -> Table:
+def placement_table(recording: MicrobenchLog) -> Table:
     """The first wave of blocks: block index, SM and start (ns after the first), for 256-thread blocks."""
     return [
         {
@@ -310,7 +310,7 @@ def placement_table(recording: Recording) -> Table:
     ]
 
 
-def room_table(recording: Recording) -> Iterator[Row]:
+def room_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Which SMs a few new blocks get when SMs hold 0, 1 or 2 of at most 2 blocks."""
     for (_, case), launches in recording.cases("room").items():
         for rep, party in by_repeat(launches):
@@ -325,7 +325,7 @@ def room_table(recording: Recording) -> Iterator[Row]:
             yield row | {"most_on_an_empty_sm": int(got[residents == 0].max(initial=0))}
 
 
-def queue_table(recording: Recording) -> Iterator[Row]:
+def queue_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Kernel b behind kernel a, in another stream: who starts when (us after a's first block)."""
     for (experiment, case), launches in recording.cases("head_of_line", "priority").items():
         for rep, party in by_repeat(launches):
@@ -349,7 +349,7 @@ def queue_table(recording: Recording) -> Iterator[Row]:
             )
 
 
-def carveout_table(recording: Recording) -> Iterator[Row]:
+def carveout_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Blocks of b due on SMs that hold a's and another carve-out: do they start beside them or wait for a drain?"""
     for (experiment, case), launches in recording.cases("carveout", "carveout_matrix").items():
         for rep, party in by_repeat(launches):
@@ -372,7 +372,7 @@ def carveout_table(recording: Recording) -> Iterator[Row]:
             }
 
 
-def drain_table(recording: Recording) -> Iterator[Row]:
+def drain_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Few blocks of b wait while SMs drain of a's, one an SM: which SMs get them, and when (us after a's first)."""
     for (_, case), launches in recording.cases("drain").items():
         for rep, party in by_repeat(launches):
@@ -392,7 +392,7 @@ def drain_table(recording: Recording) -> Iterator[Row]:
             yield row | {name: round((int(ns) - zero) / 1000, 2) for name, ns in times.items()}
 
 
-def l1_table(recording: Recording) -> Iterator[Row]:
+def l1_table(recording: MicrobenchLog) -> Iterator[Row]:
     """A kernel that lives on L1, after or beside blocks that need 200 KB: its blocks by what their SM held.
 
     Times are medians over blocks, us. The second and the last eighth are of a block's work; by the second, its
@@ -420,7 +420,7 @@ def l1_table(recording: Recording) -> Iterator[Row]:
             }
 
 
-def _l1_blocks(kernel: Launch, big: Sequence[Launch], clocks_per_ns: float) -> Iterator[tuple[str, Row]]:
+def _l1_blocks(kernel: LoggedLaunch, big: Sequence[LoggedLaunch], clocks_per_ns: float) -> Iterator[tuple[str, Row]]:
     clocks, _ = progress_curves(kernel)
     steps = np.diff(clocks, axis=1) / clocks_per_ns / 1000
     others = np.concatenate([launch.blocks for launch in big]) if big else kernel.blocks[:0]
@@ -439,10 +439,10 @@ def _l1_blocks(kernel: Launch, big: Sequence[Launch], clocks_per_ns: float) -> I
         yield ("a block of 200 KB at its start" if there else "no block of 200 KB"), row
 
 
-def tail_table(recording: Recording) -> Iterator[Row]:
+def tail_table(recording: MicrobenchLog) -> Iterator[Row]:
     """One wave and a part: its time relative to one wave's, and how many SMs got how many of the extra blocks."""
     one_wave: dict[str, float] = {}
-    groups: dict[tuple[str, str], list[Launch]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[LoggedLaunch]] = defaultdict(list)
     for launch in recording.of("tail"):
         groups[launch.kernel, launch.case].append(launch)
     for (kernel, case), launches in groups.items():
@@ -464,7 +464,7 @@ def tail_table(recording: Recording) -> Iterator[Row]:
         yield row | {f"sms_with_{n}_extra": round(float(extra[n]), 1) for n in range(9)}
 
 
-def beside_table(recording: Recording) -> Iterator[Row]:
+def beside_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Life of a block beside blocks on other SMs that spin, or compute on tensor cores."""
     lives: dict[tuple[str, str], list[float]] = defaultdict(list)
     for (_, case), launches in recording.cases("life_beside").items():
@@ -475,7 +475,7 @@ def beside_table(recording: Recording) -> Iterator[Row]:
         yield {"kernel": kernel, "beside": load} | spread(np.array(values), "life_us", 2)
 
 
-def scheduler_table(recording: Recording) -> Iterator[Row]:
+def scheduler_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Blocks a, b and c on every SM: warps on its fullest scheduler, and times over that of a warp alone on its SM.
 
     The warps are the most at once, mean over SMs. Times are medians over the repeats: mean life of the blocks of each,
@@ -507,7 +507,7 @@ def scheduler_table(recording: Recording) -> Iterator[Row]:
         yield row | {"relative_time_per_wave": round(float(np.median(spans)) / waves / lone, 3)}
 
 
-def register_table(recording: Recording) -> Iterator[Row]:
+def register_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Blocks of b that start at once beside one of a on every SM, and how many would were registers summed over the SM.
 
     Registers are by thread, as the compiler gives them; warps are allocated 256 at a time.
@@ -524,11 +524,11 @@ def register_table(recording: Recording) -> Iterator[Row]:
             yield row | {"b_blocks_if_summed": (REGISTERS - held) // needed}
 
 
-def _life_ns(launches: Sequence[Launch]) -> float:
+def _life_ns(launches: Sequence[LoggedLaunch]) -> float:
     return float(np.median([(launch.ends_ns - launch.starts_ns).mean() for launch in launches]))
 
 
-TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
+TABLES: dict[str, Callable[[MicrobenchLog], Iterable[Row]]] = {
     "dependencies": dependency_table,
     "topology": topology_table,
     "clusters": cluster_table,

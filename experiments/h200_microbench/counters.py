@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.lab.record import microbench
-from gpusim.lab.record.block_log import Launch, Table, load_recording
+from gpusim.lab.record.block_log import LoggedLaunch, Table, load_recording
 from gpusim.lab.record.counters import STALL_REASONS, STALLED, counted_rows
 from gpusim.lab.record.toolchain import build, require_ncu, under_ncu
 
@@ -47,7 +47,7 @@ MEMORY_COUNTERS = {
 """Nsight Compute's metrics of accesses of known size that hit L2, and our short names for them."""
 
 
-def counter_table(text: str, launches: Sequence[Launch]) -> Table:
+def counter_table(text: str, launches: Sequence[LoggedLaunch]) -> Table:
     """Read Nsight Compute's CSV (raw page, base units) of `microbench OUT counters`, and what it launched then, last.
 
     Raises:

@@ -36,10 +36,10 @@ from gpusim.common.progress import tracked
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.dataset import Op, Recordings
 from gpusim.lab.record.calls import Call
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.lab.record.toolchain import run
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
-from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Direction
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
@@ -116,7 +116,7 @@ def call_line(recordings: Recordings, name: str) -> str:
     """A call as the recorder reads it."""
     row = recordings.calls[name]
     size, filter_size, padding = (int(row[column]) for column in ("in_size", "filter_size", "padding"))
-    work = Work(
+    work = CallWork(
         CONVOLUTION,
         cast(Direction, row["direction"]),
         int(row["batch"]),
@@ -137,7 +137,7 @@ def measure() -> None:
     points: list[Point] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        program = Program(folder)
+        program = BuiltProgram(folder)
         os.environ["CUDA_INJECTION64_PATH"] = str(built_library(folder))
         os.environ["KERNEL_TIMELINE"] = str(folder / "timeline")
         for dataset, path in DATASETS.items():

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from gpusim.lab.record.calls import ALGORITHMS, Call
-from gpusim.lab.record.program import Program
-from gpusim.training.networks.steps import CONVOLUTION, Direction, Work
+from gpusim.lab.record.program import BuiltProgram
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Direction
 
 DIRECTIONS: tuple[Direction, ...] = ("fwd", "bwd_data", "bwd_filter")
 CHANNELS = 3  # the paper gives none; its first layers see images
@@ -36,7 +36,7 @@ def calls_of(shape: dict[str, int]) -> list[Call]:
     """Every algorithm in every direction."""
     calls = []
     for direction in DIRECTIONS:
-        work = Work(
+        work = CallWork(
             CONVOLUTION, direction, shape["batch"], CHANNELS, shape["size"], shape["size"], shape["filters"],
             (shape["kernel"], shape["kernel"]), (0, 0), shape["stride"],
         )  # fmt: skip
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shapes = {name(BASIC | {what: value}): BASIC | {what: value} for what, values in SWEEPS.items() for value in values}
     with tempfile.TemporaryDirectory() as scratch:
-        program = Program(Path(scratch))
+        program = BuiltProgram(Path(scratch))
         with open(folder / "sweeps.csv", "w", encoding="utf-8", newline="") as file:
             table: csv.DictWriter[str] | None = None
             for _, row in program.time([call for shape in shapes.values() for call in calls_of(shape)]):

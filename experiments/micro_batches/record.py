@@ -17,10 +17,10 @@ from pathlib import Path
 
 from gpusim.common.files import write_text
 from gpusim.lab.record.calls import ALGORITHMS, MATHS, Call
-from gpusim.lab.record.program import LEAST_CAPABILITY, Program
+from gpusim.lab.record.program import LEAST_CAPABILITY, BuiltProgram
 from gpusim.lab.record.recording import Recording
 from gpusim.lab.record.toolchain import build, run
-from gpusim.training.networks.steps import CONVOLUTION, Work, forward
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, forward
 from gpusim.training.networks.zoo import network
 
 HERE = Path(__file__).parent
@@ -32,7 +32,7 @@ MIXED = (64, 32, 16, 16)
 NEAR = 1.05  # an algorithm is profiled unless one with no more workspace is faster by more than this
 
 
-def works(module: str) -> Iterator[tuple[str, Work]]:
+def works(module: str) -> Iterator[tuple[str, CallWork]]:
     """The convolutions of a module at the whole batch, by layer."""
     for step in forward(network("googlenet"), BATCH):
         if step.work.kind == CONVOLUTION and step.layer.startswith(f"{module}."):
@@ -41,7 +41,7 @@ def works(module: str) -> Iterator[tuple[str, Work]]:
                 yield step.layer, replace(step.work, direction="bwd_filter")
 
 
-def calls_of(layer: str, work: Work, batch: int) -> list[Call]:
+def calls_of(layer: str, work: CallWork, batch: int) -> list[Call]:
     """Every algorithm of a convolution at a batch size."""
     name, sized = f"googlenet_b{batch}", replace(work, batch=batch)
     return [Call(name, layer, sized, algorithm, math) for algorithm in ALGORITHMS[work.direction] for math in MATHS]
@@ -103,7 +103,7 @@ def main(folder: Path) -> None:
     }
     calls = [call for found in every.values() for group in found for call in group]
     with tempfile.TemporaryDirectory() as scratch:
-        recording, program = Recording(folder), Program(Path(scratch))
+        recording, program = Recording(folder), BuiltProgram(Path(scratch))
         recording.describe({"what": "micro-batches", "device": program.device()})
         for call, measured in program.time(recording.untimed(calls)):
             recording.add_timing(call, measured)

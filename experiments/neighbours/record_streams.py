@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.neighbours.record import kernels_in
 from gpusim.common.files import write_table
-from gpusim.lab.record.ops_file import Call, made, read_ops
+from gpusim.lab.record.ops_file import OpCall, made, read_ops
 from gpusim.lab.record.torch_gpu import Gpu, Queue
 
 HERE = Path(__file__).resolve().parent
@@ -34,7 +34,7 @@ PAIRS = (
 )
 
 
-def together(torch: Any, sides: Sequence[tuple[Call, int, Queue]], scratch: Path) -> list[dict[str, Any]]:
+def together(torch: Any, sides: Sequence[tuple[OpCall, int, Queue]], scratch: Path) -> list[dict[str, Any]]:
     """The kernels of some passes in each stream, released together, in the order of their starts."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         torch.cuda._sleep(HELD_CYCLES)

@@ -31,7 +31,7 @@ from gpusim.training.paradl.divide import WHOLE
 from gpusim.training.paradl.equations import DELTA, Links, data_us, filter_us
 from gpusim.training.paradl.layers import MEASURED, LayerTimes, measured_times, sizes
 from gpusim.training.paradl.oracle import STRATEGIES as ALL
-from gpusim.training.paradl.oracle import Impossible, Oracle, fastest
+from gpusim.training.paradl.oracle import Impossible, ParadlOracle, fastest
 
 DATA = Path(__file__).resolve().parent / "data"
 TRACE = TRACES / "resnet50_b64_training.json.gz"
@@ -98,7 +98,7 @@ def rows(run: Run) -> dict[str, list[dict[str, str]]]:
     return found
 
 
-def oracle(name: str, without: Collection[str] | str = ()) -> Oracle:
+def oracle(name: str, without: Collection[str] | str = ()) -> ParadlOracle:
     """The oracle of a network on the H200 cluster, gamma from two iterations on one GPU; less some `EXTRAS`."""
     net, cluster = network(name), load_cluster("h200")
     times = measured_times(net, "h200")
@@ -107,7 +107,7 @@ def oracle(name: str, without: Collection[str] | str = ()) -> Oracle:
     if BY_SIZE in without:
         links = (cluster.node.all_reduce, cluster.node.all_gather, cluster.node.send_receive)
         cluster = replace(cluster, node=Links(*(replace(link, measured=(), among=()) for link in links)))
-    return Oracle(net, times, cluster, gamma(net), copies=COPIES not in without)
+    return ParadlOracle(net, times, cluster, gamma(net), copies=COPIES not in without)
 
 
 def of_whole_layers(net: Network) -> LayerTimes:
@@ -150,7 +150,7 @@ def paper() -> Iterator[tuple[object, ...]]:
 # ---- measured iterations
 
 
-def accuracy(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
+def accuracy(oracles: dict[str, ParadlOracle]) -> Iterator[tuple[object, ...]]:
     """Predicted and measured iterations; accuracy as the paper has it: 1 - |difference| / measured."""
     took = measured("training", "replayed_us")
     for name, known in oracles.items():
@@ -180,7 +180,7 @@ def _summary(rows: Sequence[Row]) -> None:
     print_line(f"the paper's highest: {PAPER_HIGHEST} %, VGG-16 (the seed) or data parallelism (the abstract)")
 
 
-def best(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
+def best(oracles: dict[str, ParadlOracle]) -> Iterator[tuple[object, ...]]:
     """The fastest strategy that fits a memory limit, measured and predicted; cases where nothing fits are left out."""
     took, held = measured("training", "replayed_us"), measured("memory", "peak_bytes")
     for name, known in oracles.items():
@@ -211,7 +211,7 @@ def _cases(took: Measured, name: str) -> Iterator[tuple[int, int, list[str]]]:
             yield ranks, batch, [strategy for strategy in ALL if (name, strategy, ranks, batch) in took]
 
 
-def resnet152() -> Oracle:
+def resnet152() -> ParadlOracle:
     """The oracle of ResNet-152: it has ResNet-50's blocks more often, and each takes what its like takes there."""
     net, of_50 = residual("resnet152", RESNET152), network("resnet50")
     like = {node.name: _like(node.name) for node in net.nodes}
@@ -231,7 +231,7 @@ def resnet152() -> Oracle:
         if row["network"] == of_50.name
         for layer in wanted.get(row["layer"], [row["layer"]] if row["layer"] == "loss" else [])
     ]
-    return Oracle(net, LayerTimes("h200", rows), load_cluster("h200"), gamma(of_50))
+    return ParadlOracle(net, LayerTimes("h200", rows), load_cluster("h200"), gamma(of_50))
 
 
 def _like(layer: str) -> str:
@@ -239,7 +239,7 @@ def _like(layer: str) -> str:
     return re.sub(r"^([2-5])[b-zA-Z]", r"\1b", layer)
 
 
-def scaling(oracles: dict[str, Oracle]) -> Iterator[tuple[object, ...]]:
+def scaling(oracles: dict[str, ParadlOracle]) -> Iterator[tuple[object, ...]]:
     """Milliseconds of an iteration on 2 to 1024 ranks by the formulas: nothing beyond 4 was measured."""
     for name, known in {**oracles, "resnet152": resnet152()}.items():
         for kind, of_all, of_rank in (("strong", 1024, 0), ("weak", 0, 64)):

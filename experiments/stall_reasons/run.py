@@ -26,7 +26,7 @@ from gpusim.common.spreadsheet import csv_text
 from gpusim.io.ncu import STALL_COUNTER, STALLS
 from gpusim.lab.dataset import Recordings
 from gpusim.lab.record.counters import counted_rows
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.lab.record.toolchain import NCU, require_ncu, run
 from gpusim.model.contention import FEWEST_TURNS, hidden_cycles
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
@@ -66,7 +66,7 @@ def measure() -> None:
     """Profile all calls on this machine's GPU."""
     require_ncu()
     with tempfile.TemporaryDirectory() as folder:
-        program, log = Program(Path(folder)), Path(folder) / "ncu.csv"
+        program, log = BuiltProgram(Path(folder)), Path(folder) / "ncu.csv"
         what = ("--replay-mode", "app-range", "--metrics", ",".join(METRICS.values()), "--log-file", str(log))
         printed = run([*NCU, *what, str(program.path), "counted", str(CALLS), str(CONDITIONS)], "Nsight Compute")
         ranges = counted_rows(read_text(log, MAX_BYTES))

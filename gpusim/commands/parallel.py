@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpusim.training.networks.network import Network
     from gpusim.training.paradl.cluster import Cluster
     from gpusim.training.paradl.layers import LayerTimes
-    from gpusim.training.paradl.oracle import Impossible, Oracle, Projection
+    from gpusim.training.paradl.oracle import Impossible, ParadlOracle, Projection
 
 MEASURED_RANKS = (2, 4)
 MEASURED = "only 2 and 4 H200s were measured (experiments/paradl)"
@@ -54,10 +54,10 @@ def run(args: argparse.Namespace) -> None:
     """Print the projections, and the best that fits the memory of a GPU."""
     from gpusim.training.networks.zoo import network
     from gpusim.training.paradl.cluster import load_cluster
-    from gpusim.training.paradl.oracle import Oracle
+    from gpusim.training.paradl.oracle import ParadlOracle
 
     net, cluster = network(args.network), load_cluster(args.cluster)
-    oracle = Oracle(net, _times(args.layers, net, cluster), cluster, args.gamma)
+    oracle = ParadlOracle(net, _times(args.layers, net, cluster), cluster, args.gamma)
     points = [(args.ranks, args.batch)]
     if args.scaling:
         counts = [2**n for n in range(args.ranks.bit_length()) if 2**n <= args.ranks]
@@ -87,7 +87,9 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
         return traced_times(net, trace, gpusim.Session(gpu).operations_us(trace), gpu.name)
 
 
-def _projected(oracle: Oracle, strategy: str, ranks: int, batch: int, several: bool) -> list[Projection | Impossible]:
+def _projected(
+    oracle: ParadlOracle, strategy: str, ranks: int, batch: int, several: bool
+) -> list[Projection | Impossible]:
     from gpusim.training.paradl.oracle import Impossible
 
     if strategy == "all":

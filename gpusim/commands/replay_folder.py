@@ -11,10 +11,10 @@ from gpusim.common.progress import Step
 from gpusim.common.spreadsheet import write_csv
 from gpusim.common.tables import json_text, picked
 from gpusim.io.report.content import FILE, content_of, content_text
-from gpusim.results.comparison import KERNEL_COLUMNS, Comparison, as_json
+from gpusim.results.comparison import Comparison, as_json
 from gpusim.results.metrics import metrics, normalised_progress
 from gpusim.results.result import Result
-from gpusim.results.runs import USES, ProgramRun, StreamRun
+from gpusim.results.runs import USES, KernelRun, ProgramRun, StreamRun
 from gpusim.results.style import save_figure
 
 
@@ -51,7 +51,7 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 def _write_result(result: Result, folder: Path) -> None:
     from gpusim.results.plots import gantt, usage
 
-    _write_runs(folder / "kernels.csv", KERNEL_COLUMNS, result.kernel_runs)
+    _write_runs(folder / "kernels.csv", KernelRun._fields, result.kernel_runs)
     _write_runs(folder / "streams.csv", [*StreamRun._fields, "slowdown"], result.stream_runs)
     if result.has_programs:
         own = [name for name in ProgramRun._fields if name != "streams"]

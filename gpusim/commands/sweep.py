@@ -20,7 +20,7 @@ from gpusim.common.tables import Column, counted, number, numbers, print_json, p
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpusim.sweeps.run import Point, Swept
+    from gpusim.sweeps.run import SweepPoint, Swept
     from gpusim.sweeps.summary import PolicySummary, SweptRow
 
 MOST_ROWS = 40
@@ -155,7 +155,7 @@ def _tell(text: str) -> None:
     print(one_line(f"gpusim sweep: {text}"), file=sys.stderr)
 
 
-def _tell_what_is_known(points: Sequence[Point], known: int) -> None:
+def _tell_what_is_known(points: Sequence[SweepPoint], known: int) -> None:
     if known:
         _tell(f"{known:,} of {len(points):,} points are in the table already")
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import fsum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from gpusim.common.errors import one_line
 from gpusim.common.tables import number, shortened
@@ -29,10 +34,6 @@ from gpusim.results.style import (
     titled,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 AnyCurve = TypeVar("AnyCurve", bound=Curve)
 
 NO_COUNTERS = "no counters"
@@ -42,7 +43,7 @@ DARKEST_PERCENT = 130.0  # of the grey of a table: no number is lost in black
 MOST_TICKS = 16
 NAME_CHARACTERS = 20  # of a kernel's beside its row, per 3.35 inches
 IN_PROPORTION = "in proportion to blocks"
-UNDIVIDED_STYLES = ("--", ":")
+UNDIVIDED_STYLES = dict(zip(UNDIVIDED.values(), ("--", ":"), strict=True))
 STALL_COLOURS = ("#004D35", "#8CCBEA", "#E69F00", "#CC79A7", "#B8A800", "#0072B2", "#D8D8D8", "#FFFFFF")
 
 
@@ -62,17 +63,15 @@ def makespan_over_split(curve: SplitCurve, axes: Axes) -> None:
     divisor, unit = time_unit(max(curve.predicted_us.values()))
     _points(axes, _over(curve.predicted_us, divisor), _over(curve.measured_us, divisor), curve.how_wrong)
     for words, us in curve.undivided_us.items():
-        axes.axhline(us / divisor, color=COLOURS[2], linewidth=0.9, linestyle=_style(words),
+        axes.axhline(us / divisor, color=COLOURS[2], linewidth=0.9, linestyle=UNDIVIDED_STYLES[words],
                      label=f"{words}, {PREDICTED}")  # fmt: skip
     for words, us in curve.measured_undivided_us.items():
-        axes.axhline(us / divisor, color="black", linewidth=1.8, alpha=0.55, linestyle=_style(words),
+        axes.axhline(us / divisor, color="black", linewidth=1.8, alpha=0.55, linestyle=UNDIVIDED_STYLES[words],
                      label=f"{words}, {MEASURED}")  # fmt: skip
     best = min(curve.predicted_us, key=lambda sms: curve.predicted_us[sms])
     axes.plot([best], [curve.predicted_us[best] / divisor], "D", markersize=6, color=COLOURS[0],
               label=f"{PREDICTED} best: {best} + {curve.sm_count - best} SMs")  # fmt: skip
     axes.set_yscale("log")
-    from matplotlib.ticker import LogLocator, NullLocator
-
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(lambda time, _: f"{time:g}")
     axes.yaxis.set_minor_locator(NullLocator())
@@ -116,10 +115,8 @@ def _points(
     numbers = sorted(predicted)
     values = [predicted[n] for n in numbers]
     axes.plot(numbers, values, "-", marker="o", markersize=2.5, color=COLOURS[0], label=PREDICTED)
-    band = how_wrong.band if how_wrong is not None else None
-    if how_wrong is not None and band is not None:
-        part = band["mape_percent"] / 100.0
-        label = f"{how_wrong.brief}, model error"
+    if how_wrong is not None and how_wrong.percent is not None:
+        part, label = how_wrong.percent / 100.0, f"{how_wrong.brief}, model error"
         axes.fill_between(numbers, [v * (1.0 - part) for v in values], [v * (1.0 + part) for v in values],
                           linewidth=0.0, color=COLOURS[3], alpha=0.45, label=label)  # fmt: skip
     if measured:
@@ -142,10 +139,6 @@ def _curve_figure(curve: AnyCurve, draw: Callable[[AnyCurve, Axes], None], heigh
 
 def _over(times: Mapping[int, float], divisor: float) -> dict[int, float]:
     return {n: time / divisor for n, time in times.items()}
-
-
-def _style(words: str) -> str:
-    return UNDIVIDED_STYLES[list(UNDIVIDED.values()).index(words)]
 
 
 # ---- kernels
@@ -199,8 +192,6 @@ def _kernel_label(mix: KernelMix) -> str:
 
 def pipes_busy(mixes: Sequence[KernelMix], axes: Axes) -> None:
     """Draw a heat map of the utilisation of each of `PIPES`, % of the cycles in which the SMs are active."""
-    import numpy as np
-
     names = [name for name in (*PIPES, ARITHMETIC) if any(name in mix.busy for mix in mixes)] or ["issue slots"]
     busy = np.array([[mix.busy.get(name, np.nan) for name in names] for mix in mixes]).reshape(-1, len(names))
     axes.imshow(busy, cmap="Greys", vmin=0.0, vmax=DARKEST_PERCENT, aspect="auto")

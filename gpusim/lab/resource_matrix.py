@@ -20,6 +20,7 @@ from gpusim.calibrate.scaling import confined_us
 from gpusim.common.cores import in_order
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import recorded_rows
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.io.ncu import launch_from_counters
 from gpusim.lab.dataset import Row
@@ -94,14 +95,11 @@ class Matrix:
         self.gpu = gpu
         self._isolated = _medians(folder / ISOLATED, ("kernel", "placement"), ("us", "sms", "done_1_us"))
         counted = _table(folder / COUNTERS, ("kernel", "Kernel Name", "launch__grid_size"))
-        self._launches = {row["kernel"]: self._launch(row) for row in counted}
+        # each kernel as profiled, with the duration that it has isolated
+        self.launches = {row["kernel"]: self._launch(row) for row in counted}
         pairs = _medians(folder / PAIRS, ("first", "second", "placement"), ("first_end_us", "shared_sms"))
         # the medians of the runs of each pair in each order and placement
-        self.pairs = {pair: run for pair, run in pairs.items() if {*pair[:2]} <= self._launches.keys()}
-
-    def launch(self, kernel: str) -> KernelLaunch:
-        """A kernel as profiled, with the duration that it has isolated."""
-        return self._launches[kernel]
+        self.pairs = {pair: run for pair, run in pairs.items() if {*pair[:2]} <= self.launches.keys()}
 
     def us(self, kernel: str, part: str) -> float:
         """Isolated time on all SMs, or on the first or second half of them."""
@@ -151,7 +149,7 @@ def matrix_points(matrix: Matrix) -> Iterator[Point]:
 
     @cache
     def alone_us(kernel: str, sms: int) -> float:
-        model = kernels.model(matrix.launch(kernel), kernel)
+        model = kernels.model(matrix.launches[kernel], kernel)
         return confined_us(model, sms, matrix.gpu) - model.latency_us
 
     for (first, second, placement), run in tracked(matrix.pairs.items(), len(matrix.pairs), matrix.gpu.name):
@@ -187,14 +185,13 @@ def predicted_us(
     """
     late = Host(id="late", kind="host", what="other", duration_us=max(0.0, later_us))
     launches = [
-        Kernel(id=name, kind="kernel", kernel=matrix.launch(kernel)) for name, kernel in zip("ab", pair, strict=True)
+        Kernel(id=name, kind="kernel", kernel=matrix.launches[kernel]) for name, kernel in zip("ab", pair, strict=True)
     ]
     streams = (Stream(name="a", operations=(launches[0],)), Stream(name="b", operations=(late, launches[1])))
     trace = Trace(version=1, name=" + ".join(pair), device=matrix.gpu.name, streams=streams)
     policy = "leftover" if placement == SAME else f"inter-sm:sms={sms[0]}+{sms[1]}"
     result = session.replay(trace, policy, keep=())
-    rows = result.kernels.to_dict("records")
-    times = {str(row["stream"]): float(row["end_us"]) - float(row["start_us"]) for row in rows}
+    times = {run.stream: run.end_us - run.start_us for run in result.kernel_runs}
     return times["a"], times["b"]
 
 
@@ -211,7 +208,5 @@ def errors_of(name: tuple[str, str, str, str], rows: Sequence[Point]) -> Errors:
 
 def totals(rows: Sequence[Point]) -> list[Errors]:
     """The errors of each GPU and placement."""
-    names = dict.fromkeys((row.gpu, row.placement) for row in rows)
-    return [
-        errors_of((*name, "all", "all"), [row for row in rows if (row.gpu, row.placement) == name]) for name in names
-    ]
+    groups = grouped(rows, lambda row: (row.gpu, row.placement))
+    return [errors_of((*name, "all", "all"), mine) for name, mine in groups.items()]

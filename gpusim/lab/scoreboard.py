@@ -32,7 +32,7 @@ Place = tuple[str, str]  # an experiment and a key
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BenchmarkPart:
     """One dataset of the benchmark."""
 
     name: str  # of the dataset in files of predictions
@@ -49,7 +49,7 @@ class Part:
 class Measured:
     """A dataset with the measured time and the baseline of each condition."""
 
-    part: Part  # which dataset
+    part: BenchmarkPart  # which dataset
     # what to predict, by experiment and key; ``quota`` counts as its two experiments
     conditions: Mapping[Place, Condition]
     measured_ms: Mapping[Place, float]  # by experiment and key
@@ -60,7 +60,7 @@ class Measured:
 class Score:
     """The scores of a predictor on one dataset."""
 
-    part: Part  # which dataset
+    part: BenchmarkPart  # which dataset
     summaries: tuple[Summary, ...]  # one for each experiment with a prediction
     conditions: Mapping[str, int]  # for each experiment, how many conditions there are
     predicted: Mapping[str, int]  # for each experiment, how many of them have a prediction
@@ -73,20 +73,20 @@ class Score:
         return self.predicted == self.conditions
 
 
-def parts(folder: Path) -> list[Part]:
+def parts(folder: Path) -> list[BenchmarkPart]:
     """The datasets of the benchmark in a folder, the one for fitting first.
 
     A dataset of another GPU counts twice: predicted from its own recordings, and from those of the folder itself.
     """
     if not _holds_recordings(folder):
         raise InputError(folder, "folder", "holds no convolutions.csv", "a folder as experiments/h200_validation/data")
-    found = [Part(folder.name, FIT, Case(str(folder), RECORDED_GPU))]
+    found = [BenchmarkPart(folder.name, FIT, Case(str(folder), RECORDED_GPU))]
     for inner in sorted(path for path in folder.iterdir() if _holds_recordings(path)):
         gpu = next((gpu for start, gpu in GPU_OF.items() if inner.name.startswith(start)), RECORDED_GPU)
-        found.append(Part(inner.name, SCORE, Case(str(inner), gpu)))
+        found.append(BenchmarkPart(inner.name, SCORE, Case(str(inner), gpu)))
         if gpu != RECORDED_GPU and (inner / "sm_curve.csv").is_file():
             case = Case(str(inner), gpu, str(folder), RECORDED_GPU)
-            found.append(Part(f"{inner.name}-from-{RECORDED_GPU}", SCORE, case))
+            found.append(BenchmarkPart(f"{inner.name}-from-{RECORDED_GPU}", SCORE, case))
     return found
 
 
@@ -94,7 +94,7 @@ def _holds_recordings(path: Path) -> bool:
     return is_file(path / "convolutions.csv")
 
 
-def load(part: Part) -> Measured:
+def load(part: BenchmarkPart) -> Measured:
     """Read a dataset, and work out the baseline of each condition."""
     dataset = part.case.load()
     predictor, measured = Predictor(dataset), measurements(dataset)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import fsum
 from pathlib import Path
 from statistics import fmean
@@ -29,7 +30,6 @@ from gpusim.trace.operations import Kernel, Stream
 NAMED_COUNTERS = 3  # of those that are missing, that a note names
 
 Named = Mapping[tuple[str, str], tuple[str, ...]]  # experiment and key of a row: the ops or models that ran
-Kernels = Callable[[str], Sequence[KernelLaunch]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Scoring:
     gpu: GPU  # where it was measured
     recorded_on: GPU  # the GPU of the recordings
     named: Named = field(default_factory=dict)  # what ran in each row
-    kernels: Kernels = lambda name: ()  # the kernels of one call or pass of what ran
+    kernels: Callable[[str], Sequence[KernelLaunch]] = lambda name: ()  # the kernels of one call or pass of what ran
     notes: tuple[str, ...] = ()  # what a reader should know of the recordings
 
 
@@ -66,8 +66,8 @@ def scoring(case: Case, jobs: int | None = None) -> Scoring:
     folder = Path(case.folder)
     if not whole_models.holds_models(folder):
         return _of_calls(case, jobs)
-    asked = (("recordings", case.recordings), ("recorded_on", case.recorded_on), ("scaling", case.scaling))
-    if options := [f"--{name.replace('_', '-')}" for name, value in asked if value]:
+    asked = (("--recordings", case.recordings), ("--recorded-on", case.recorded_on), ("--scaling", case.scaling))
+    if options := [option for option, value in asked if value]:
         raise InputError(folder, options[0], "is not for whole models", "no such option")
     return _of_models(case)
 
@@ -98,7 +98,6 @@ def _of_calls(case: Case, jobs: int | None) -> Scoring:
     rows, recordings = score(case, jobs=jobs), dataset.recordings
     ran = ((one, tuple(dict.fromkeys(op for ops in one.ops for op in ops))) for one in conditions(dataset))
     names = {name: ops for one, ops in ran for name in row_names(one)}
-    notes = missing_counters(recordings.folder)
     return Scoring(
         rows,
         measurements(dataset),
@@ -106,7 +105,7 @@ def _of_calls(case: Case, jobs: int | None) -> Scoring:
         recordings.gpu,
         names,
         lambda op: recordings.op(op).kernels,
-        (notes,) if notes else (),
+        tuple(filter(None, [missing_counters(recordings.folder)])),
     )
 
 
@@ -162,7 +161,7 @@ class Reasons:
     def __init__(self, found: Scoring) -> None:
         self._found = found
         self._session = Session(found.gpu, found.recorded_on)
-        self._known: dict[str, str] = {}
+        self._bound_by = cache(self._replayed)
 
     def of(self, names: Sequence[str]) -> str:
         """Return why some ops or models may be missed, by the longest kernel of each of the longest two."""
@@ -188,12 +187,9 @@ class Reasons:
         missing = "; no counters" if launch.estimated else f"; without {', '.join(lacks)}" if lacks else ""
         return f"{name}{part}: {self._bound_by(launch)} binds, {counted(launch.blocks, 'block')}{missing}"
 
-    def _bound_by(self, launch: KernelLaunch) -> str:
-        key = launch.model_dump_json()
-        if key not in self._known:
-            alone = launch.model_copy(update={"stream": "main"})  # also one on a stream that its library opened
-            kernel = Kernel(id="kernel", kind="kernel", kernel=alone)
-            stream = Stream(name="a", operations=(kernel,))
-            trace = Trace(version=1, name="kernel", device=self._found.recorded_on.name, streams=(stream,))
-            self._known[key] = self._session.replay(trace, "leftover", keep=()).kernel_runs[0].bound_by
-        return self._known[key]
+    def _replayed(self, launch: KernelLaunch) -> str:
+        """Resource that bounds a kernel in isolation."""
+        alone = launch.model_copy(update={"stream": "main"})  # also one on a stream that its library opened
+        stream = Stream(name="a", operations=(Kernel(id="kernel", kind="kernel", kernel=alone),))
+        trace = Trace(version=1, name="kernel", device=self._found.recorded_on.name, streams=(stream,))
+        return self._session.replay(trace, "leftover", keep=()).kernel_runs[0].bound_by

@@ -13,7 +13,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.results.error_band import HowWrong
 from gpusim.results.metrics import SHARING, normalised_progress, sharing, utilisation
 from gpusim.results.result import Result
-from gpusim.results.runs import KernelRun
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing, waits_across_streams
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 JSON_VERSION = 1  # of what `as_json` gives
-KERNEL_COLUMNS = KernelRun._fields
 ALONE = "one stream: there is nothing to share the GPU with"
 DEPENDENT = "streams wait for each other, and their slowdowns include these waits"
 
@@ -192,6 +190,6 @@ def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[st
         "slowdowns": {run.stream: run.slowdown for run in result.stream_runs},
         "utilisation": utilisation(result),
         "notes": list(entry.notes),
-        "kernels": [picked(run, *KERNEL_COLUMNS) for run in result.kernel_runs],
+        "kernels": [run._asdict() for run in result.kernel_runs],
         **({} if assumed_us is None else {"assumed_us": list(assumed_us)}),
     }

@@ -214,22 +214,21 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
     experiment, never = experiment_of(result)
     if never:
         return _never(never)
-    if are_programs(trace):
-        if experiment not in OF_PROGRAMS:
-            return _never(f"whole programs {SHARING[experiment]}")
-        experiment = OF_PROGRAMS[experiment]
+    shared, programs = SHARING[experiment], are_programs(trace)
+    if programs:
+        experiment = OF_PROGRAMS.get(experiment, "")
     mine = [band for band in measured["bands"] if band["experiment"] == experiment]
-    if not mine and experiment in OF_PROGRAMS.values():
-        return _never(f"whole programs {SHARING[experiment]}")
+    if programs and not mine:
+        return _never(f"whole programs {shared}")
     if measured["model"] != model_identity(gpu, source):
         return HowWrong(None, STALE)
     times = Counter(run.operation for run in result.operation_runs)
     work = calls_of([(op.launches(), times[op.id]) for op in trace.operations() if op.launches()], source)
-    unmeasured = sorted(work.kinds - set(measured["kinds"][SHARING[experiment]]))
+    unmeasured = sorted(work.kinds - set(measured["kinds"][shared]))
     if UNCOUNTED in unmeasured:
-        return _never(f"kernels without counters {SHARING[experiment]}")
+        return _never(f"kernels without counters {shared}")
     if unmeasured:
-        return _never(f"kernels bound by {' and '.join(unmeasured)} {SHARING[experiment]}")
+        return _never(f"kernels bound by {' and '.join(unmeasured)} {shared}")
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
     if not fitting:
         shorter = not mine or work.call_us < mine[-1]["to_us"]

@@ -183,9 +183,6 @@ class Placements:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Placements) and tuple(self.launches) == tuple(other.launches)
 
-    def __repr__(self) -> str:
-        return f"Placements({tuple(self.launches)!r})"
-
 
 def later(times: array[float], by_us: float) -> array[float]:
     """Return the times, each shifted by a given amount."""
@@ -282,13 +279,7 @@ class Replayed:
     serial_us: float | None = None  # makespan of the same under serial; None where streams restart, or it is not known
     limits: frozenset[str] = frozenset()  # those of `LIMITS` that the policy applied; none: shared as the hardware does
     residents: tuple[Contents, ...] | None = None  # what each SM held from when, ending with nothing, if asked for
-    program_runs: tuple[ProgramRun, ...] = ()  # one for each program; where none are given every stream is one
-
-    def __post_init__(self) -> None:
-        """Make one program per stream if none are given."""
-        if not self.program_runs:
-            runs = (ProgramRun.of((one,), one.stream, one.priority, one.solo_us) for one in self.stream_runs)
-            object.__setattr__(self, "program_runs", tuple(runs))
+    program_runs: tuple[ProgramRun, ...] = ()  # one for each program
 
     @property
     def has_programs(self) -> bool:

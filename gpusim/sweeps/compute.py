@@ -1,8 +1,8 @@
 """One point of a sweep: its inputs, its identity and the outcome of its replay.
 
 The identity of a point is a hash of everything that can change its result: the trace and the part of it, the GPU, the
-    GPU of the recording, the policy, the seed, and the sources of the model. Of a user's policy it includes the
-    sources. A file counts without its imports; a module counts with its imports from its own package.
+GPU of the recording, the policy, the seed, and the sources of the model. Of a user's policy it includes the sources. A
+file counts without its imports; a module counts with its imports from its own package.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PolicyChoice:
     """A policy."""
 
     label: str  # what the table calls it
@@ -84,7 +84,7 @@ class Experiment:
     workload: WorkloadKind  # what of each trace to replay
     restart: bool  # replay it once more, streams restarting, for STP, ANTT and fairness
     gpus: tuple[GPU, ...]  # GPUs by name; empty: for each trace the one it was recorded on
-    policies: tuple[Choice, ...]  # each once
+    policies: tuple[PolicyChoice, ...]  # each once
     # changes of the GPU, one after the other; a GPU as it is where there are none
     parameters: tuple[Mapping[str, float | str], ...]
     seeds: tuple[int, ...]  # each once
@@ -169,7 +169,7 @@ def _gpu(folder: Path, name: str, place: str) -> GPU:
     return load_gpu(path)
 
 
-def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> Iterator[Choice]:
+def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> Iterator[PolicyChoice]:
     """The policies of one entry, those of gpusim itself tried."""
     place = f"policies[{n}]"
     for label in [given] if isinstance(given, str) else _policy_texts(_table(given, place, "a text"), place):
@@ -183,7 +183,7 @@ def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> It
                 policy_from(text)
             else:
                 _require_allowed(code, allowed)
-            yield Choice(label, text, policy_source(text), code)
+            yield PolicyChoice(label, text, policy_source(text), code)
         except InputError as error:
             named = f"{place}: {error.place.removeprefix('policy ')}" if error.place.startswith("policy ") else place
             raise error.at(place=named) from None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from gpusim.common.tables import shortened
 from gpusim.hardware.what_if import value_of
@@ -22,10 +25,6 @@ from gpusim.results.style import (
 )
 from gpusim.sweeps.run import Swept
 from gpusim.sweeps.summary import SweptRow, grouped, mean_and_interval, policy_summaries, rows, speedups_over, values
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PANEL_INCHES = 1.5  # height of a panel of lines
 ROW_INCHES = 0.19  # of a policy
@@ -72,8 +71,6 @@ def _lines(swept: Swept) -> Figure:
 
 
 def _draw_lines(axes: Axes, swept: Swept, quantity: str) -> None:
-    from matplotlib.ticker import LogLocator
-
     speedups = speedups_over(swept, quantity)
     policies = list(dict.fromkeys(policy for _, policy in speedups))
     gpus = [gpu.name for gpu in swept.experiment.gpus] or list(dict.fromkeys(gpu.name for gpu, _ in speedups))

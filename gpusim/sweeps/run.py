@@ -33,7 +33,7 @@ MAX_POINTS = 10**6  # of one table
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One row of the table to come."""
 
     labels: tuple[Label, ...]  # a value for each of `label_names`
@@ -48,7 +48,7 @@ class Swept:
 
     experiment: Experiment  # that was run
     table: Path  # its file
-    points: tuple[Point, ...]  # rows, in the order of the table
+    points: tuple[SweepPoint, ...]  # rows, in the order of the table
     outcomes: tuple[Outcome, ...]  # of the points, in the same order
     computed: int  # how many of them were computed now; the others were in the table
     dropped: int  # rows of the table from before that were of no point of this experiment
@@ -64,7 +64,7 @@ class Swept:
         return pd.read_parquet(self.table) if self.table.suffix == ".parquet" else pd.read_csv(self.table)
 
     @property
-    def failures(self) -> list[tuple[Point, Outcome]]:
+    def failures(self) -> list[tuple[SweepPoint, Outcome]]:
         """The points that failed."""
         return [(point, outcome) for point, outcome in zip(self.points, self.outcomes, strict=True) if outcome.error]
 
@@ -74,9 +74,9 @@ def label_names(experiment: Experiment) -> tuple[str, ...]:
     return ("trace", "pair", "gpu", *experiment.varied, "policy", "seed")
 
 
-def points(experiment: Experiment) -> tuple[Point, ...]:
+def points(experiment: Experiment) -> tuple[SweepPoint, ...]:
     """All points of an experiment in the order of its table, each once."""
-    found: dict[tuple[tuple[Label, ...], str], Point] = {}
+    found: dict[tuple[tuple[Label, ...], str], SweepPoint] = {}
     for point in (point for source in experiment.sources for point in _points_of(experiment, source)):
         found[point.labels, point.identity] = point
         if len(found) > MAX_POINTS:
@@ -91,7 +91,7 @@ def sweep(
     out: str | Path | None = None,
     executors: Executors | None = None,
     width: int = 1,
-    begun: Callable[[Sequence[Point], int], None] | None = None,
+    begun: Callable[[Sequence[SweepPoint], int], None] | None = None,
 ) -> Swept:
     """Compute the points of an experiment that a table lacks.
 
@@ -125,9 +125,8 @@ def sweep(
         labels = {point.identity: point.labels for point in wanted}
         found = {identity: outcome for identity, outcome in known.items() if identity in labels}
         dropped = len(known) - len(found)
-        strange = 0 if found else table.strange_rows(held, (point.labels for point in wanted))
-        if strange:
-            problem = f"holds {strange} rows, none of them of {experiment.path}"
+        if held and not found and not table.holds_any(held, (point.labels for point in wanted)):
+            problem = f"holds {len(held)} rows, none of them of {experiment.path}"
             raise InputError(table.path, "", problem, "the table of this experiment, or a name that is free")
         tasks = {point.identity: point.task for point in wanted if point.task}
         missing = len(tasks.keys() - found.keys())
@@ -158,7 +157,7 @@ def _try_policies(experiment: Experiment) -> None:
             continue
 
 
-def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[TableRow]:
+def _rows(wanted: Sequence[SweepPoint], found: Mapping[str, Outcome]) -> Iterator[TableRow]:
     for point in wanted:
         if point.task is None:
             yield point.labels, point.identity, failed(point.error)
@@ -166,7 +165,7 @@ def _rows(wanted: Sequence[Point], found: Mapping[str, Outcome]) -> Iterator[Tab
             yield point.labels, point.identity, found[point.identity]
 
 
-def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
+def _points_of(experiment: Experiment, source: Source) -> Iterator[SweepPoint]:
     try:
         trace = load_trace(source.path)
         gpus = experiment.gpus or (load_shipped_gpu(trace.device),)
@@ -188,12 +187,12 @@ def _points_of(experiment: Experiment, source: Source) -> Iterator[Point]:
             labels: tuple[Label, ...] = (source.label, "+".join(names), gpu.name, *values, policy.label, seed)
             what = content, experiment.workload, names, device, varied
             task = Task(version, *what, policy.text, policy.source, seed, experiment.restart)
-            yield Point(labels, identity(task, policy.label), task)
+            yield SweepPoint(labels, identity(task, policy.label), task)
 
 
 def _impossible(
     experiment: Experiment, source: Source, gpu: GPU | None, changes: Mapping[str, float | str], error: InputError
-) -> Iterator[Point]:
+) -> Iterator[SweepPoint]:
     """Return the points of a trace that are invalid on this GPU; without a known GPU, on the GPU of the trace."""
     problem = str(error.at(source.label))
     of_gpu: list[Label] = [""] * (1 + len(experiment.varied))
@@ -201,7 +200,7 @@ def _impossible(
         of_gpu = [gpu.name, *(amount(gpu, name, changes.get(name, "x1")) for name in experiment.varied)]
     for policy, seed in product(experiment.policies, experiment.seeds):
         labels = (source.label, "", *of_gpu, policy.label, seed)
-        yield Point(labels, fingerprint.data([*labels, *changes.items(), problem]), None, problem)
+        yield SweepPoint(labels, fingerprint.data([*labels, *changes.items(), problem]), None, problem)
 
 
 def identity(task: Task, policy: str) -> str:

@@ -108,8 +108,8 @@ def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> t
     Both are relative, as differences of logarithms: 0.05 is a lead of 5 %.
     """
     name = merit(restart)
-    theirs = {_of_policy(row): row.figures[name] for row in best}
-    pairs = ((theirs.get(_of_policy(row), 0.0), row.figures[name]) for row in of)
+    theirs = {_workload_of(row): row.figures[name] for row in best}
+    pairs = ((theirs.get(_workload_of(row), 0.0), row.figures[name]) for row in of)
     return mean_and_interval([log(its / mine) for its, mine in pairs if mine and its > 0.0])
 
 
@@ -140,7 +140,7 @@ def mean_and_interval(sample: Sequence[float]) -> tuple[float, float | None]:
     return mean, student_t(len(sample) - 1) * stdev(sample) / sqrt(len(sample)) if several else None
 
 
-def _of_policy(row: SweptRow) -> tuple[Label, ...]:
+def _workload_of(row: SweptRow) -> tuple[Label, ...]:
     return tuple(label for name, label in row.labels.items() if name != "policy")
 
 
@@ -158,8 +158,7 @@ def student_t(freedom: int) -> float:
 
 def by_workload(several: Sequence[SweptRow]) -> list[list[SweptRow]]:
     """Group the rows by workload, GPU and seed. A group has one row per policy."""
-    names = list(several[0].labels) if several else []
-    return list(grouped(several, [name for name in names if name != "policy"]).values())
+    return list(tables.grouped(several, _workload_of).values())
 
 
 def merit(restart: bool) -> str:

@@ -61,11 +61,10 @@ class Table:
         rows = _parquet_rows(self._file) if self._parquet and self._file.exists() else []
         return rows + (_rows(self._journal, "line", 2, read_rows(self._journal), str) if self._journal.exists() else [])
 
-    def strange_rows(self, held: Sequence[KnownRow], rows: Iterable[Sequence[Label]]) -> int:
-        """How many rows are held, if none of them is of these points, by any version of the model; else 0."""
+    def holds_any(self, held: Iterable[KnownRow], rows: Iterable[Sequence[Label]]) -> bool:
+        """Whether one of the held rows is of these points, by any version of the model."""
         asked = {tuple(labels) for labels in rows}
-        mine = any(tuple(row.labels.get(name, "") for name in self._labels) in asked for row in held)
-        return 0 if mine else len(held)
+        return any(tuple(row.labels.get(name, "") for name in self._labels) in asked for row in held)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

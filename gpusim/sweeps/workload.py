@@ -38,8 +38,9 @@ def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
     """
     if kind == "trace":
         return trace
+    whole_streams = kind == "stream-pairs"
     kept = {
-        stream.name: [op for op in stream.operations if (stream.name if kind == "stream-pairs" else op.id) in names]
+        stream.name: [op for op in stream.operations if (stream.name if whole_streams else op.id) in names]
         for stream in trace.streams
     }
     ids = {op.id for operations in kept.values() for op in operations}
@@ -49,8 +50,8 @@ def workload(trace: Trace, kind: WorkloadKind, names: tuple[str, ...]) -> Trace:
             op.model_copy(update={"depends_on": tuple(other for other in op.depends_on if other in ids)})
             for op in kept[stream.name]
         ]
-        if operations or stream.name in names:
-            arrivals = stream.arrivals if kind == "stream-pairs" else None
+        if operations or (whole_streams and stream.name in names):
+            arrivals = stream.arrivals if whole_streams else None
             streams.append(stream.model_copy(update={"operations": tuple(operations), "arrivals": arrivals}))
     return trace.model_copy(update={"version": 1, "streams": tuple(streams)})
 

@@ -3,7 +3,7 @@
 from gpusim.training.networks.zoo import network
 from gpusim.training.paradl.cluster import load_cluster
 from gpusim.training.paradl.layers import measured_times
-from gpusim.training.paradl.oracle import Oracle
+from gpusim.training.paradl.oracle import ParadlOracle
 
 
 def test_a_thousand_rank_counts(benchmark):
@@ -11,7 +11,7 @@ def test_a_thousand_rank_counts(benchmark):
     times = measured_times(net, "h200")
 
     def projected():
-        oracle = Oracle(net, times, cluster)
+        oracle = ParadlOracle(net, times, cluster)
         return [oracle.project_all(ranks, 2048) for ranks in range(1, 1001)]
 
     assert len(benchmark.pedantic(projected, rounds=3)) == 1000

@@ -15,7 +15,7 @@ from gpusim.training.networks.layers import (
     Addition,
     BatchNormalisation,
     Concatenation,
-    Convolution,
+    ConvolutionLayer,
     Linear,
     LocalResponseNormalisation,
     Pooling,
@@ -77,7 +77,7 @@ class Model:
         x = given[0]
         halo = self.halos.get(node.name)
         match node.layer:
-            case Convolution() as layer:
+            case ConvolutionLayer() as layer:
                 down, across = layer.padding
                 if halo is not None:
                     x, down = self._haloed(x, halo, 0.0), 0
@@ -133,7 +133,7 @@ class Model:
         """Return the part of a layer's parameters that this rank keeps."""
         (given, *_) = self.network.inputs(node)
         match node.layer:
-            case Convolution() as layer:
+            case ConvolutionLayer() as layer:
                 shape: tuple[int, ...] = (layer.out_channels, given.channels, *layer.kernel)
                 biases = layer.bias
             case Linear() as layer:

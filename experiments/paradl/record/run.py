@@ -26,7 +26,7 @@ from experiments.paradl.record.measure import called_us, cleared, held_bytes, pe
 from experiments.paradl.record.model import Model
 from experiments.paradl.record.steps import Overlapped, Pipeline, Step, Training, data
 from experiments.paradl.record.work import flop
-from gpusim.training.networks.layers import Convolution, Linear, Pooling
+from gpusim.training.networks.layers import ConvolutionLayer, Linear, Pooling
 from gpusim.training.networks.network import Network, Node
 from gpusim.training.networks.zoo import network
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE, Halo, by_channel, by_filter, by_rows
@@ -219,7 +219,7 @@ def _layer_us(
         tensor.detach().clone().requires_grad_() for tensor in _divided(model.parameters[node.name], node, how, parts)
     ]
     layer = node.layer
-    if how == ROWS and isinstance(layer, Convolution | Pooling):  # halo rows are in the input already
+    if how == ROWS and isinstance(layer, ConvolutionLayer | Pooling):  # halo rows are in the input already
         node = replace(node, layer=replace(layer, padding=(0, layer.padding[1])))
 
     def forward() -> Any:

@@ -9,7 +9,7 @@ from gpusim.training.networks.layers import (
     Addition,
     BatchNormalisation,
     Concatenation,
-    Convolution,
+    ConvolutionLayer,
     Layer,
     Linear,
     LocalResponseNormalisation,
@@ -22,7 +22,7 @@ def flop(layer: Layer, inputs: Sequence[Shape]) -> int:
     """Floating-point operations of a layer's forward pass of one sample; a multiply-add is two."""
     out, given = layer.output(inputs).elements, inputs[0]
     match layer:
-        case Convolution():
+        case ConvolutionLayer():
             return 2 * out * given.channels * prod(layer.kernel)
         case Linear():
             return 2 * out * given.elements

@@ -35,7 +35,7 @@ Table = list[Row]
 
 
 @dataclass(frozen=True)
-class Launch:
+class LoggedLaunch:
     """One kernel launch and the log of its blocks."""
 
     experiment: str  # which part of microbench.cu launched it
@@ -77,12 +77,12 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Recording:
+class MicrobenchLog:
     """Everything one run of microbench.cu wrote."""
 
     device: dict[str, str]  # what the driver says of the device, by name
     scalars: Table  # rows experiment, case, rep, quantity, value
-    launches: list[Launch]  # in order of launch within each experiment
+    launches: list[LoggedLaunch]  # in order of launch within each experiment
 
     @property
     def sm_count(self) -> int:
@@ -98,21 +98,21 @@ class Recording:
             )
         )
 
-    def of(self, *experiments: str) -> list[Launch]:
+    def of(self, *experiments: str) -> list[LoggedLaunch]:
         """The launches of some experiments."""
         return [launch for launch in self.launches if launch.experiment in experiments]
 
-    def cases(self, *experiments: str) -> dict[tuple[str, str], list[Launch]]:
+    def cases(self, *experiments: str) -> dict[tuple[str, str], list[LoggedLaunch]]:
         """The launches of some experiments by (experiment, case), in order."""
         return grouped(self.of(*experiments), lambda launch: (launch.experiment, launch.case))
 
 
-def repeats(launches: Sequence[Launch]) -> list[list[Launch]]:
+def repeats(launches: Sequence[LoggedLaunch]) -> list[list[LoggedLaunch]]:
     """The launches of each repeat of a case, in order."""
     return [[one for one in launches if one.rep == rep] for rep in sorted({launch.rep for launch in launches})]
 
 
-def load_recording(folder: Path) -> Recording:
+def load_recording(folder: Path) -> MicrobenchLog:
     """Read what microbench.cu wrote into a folder."""
     blocks = np.fromfile(_existing(folder / "blocks.bin"), BLOCK)
     progress = np.fromfile(_existing(folder / "progress.bin"), "<u4")
@@ -121,10 +121,10 @@ def load_recording(folder: Path) -> Recording:
     )
     scalars: Table = [{**row, "rep": int(row["rep"]), "value": float(row["value"])} for row in measured]
     launches = [_launch(folder, row, blocks, progress) for row in launched]
-    return Recording({row["name"]: row["value"] for row in rows}, scalars, launches)
+    return MicrobenchLog({row["name"]: row["value"] for row in rows}, scalars, launches)
 
 
-def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> Launch:
+def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: NDArray[np.uint32]) -> LoggedLaunch:
     grid, first, threads = int(row["grid"]), int(row["first_block"]), int(row["threads"])
     if first + grid > len(blocks):
         raise InputError(
@@ -137,7 +137,7 @@ def _launch(folder: Path, row: dict[str, str], blocks: NDArray[Any], progress: N
         if end > len(progress):
             raise InputError(folder / "progress.bin", "", f"holds {counted(len(progress), 'stamp')}", f"at least {end}")
         stamps = progress[begin:end].reshape(grid, warps, SEGMENTS)
-    return Launch(
+    return LoggedLaunch(
         row["experiment"],
         row["case"],
         int(row["rep"]),
@@ -158,7 +158,7 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def gaps_ns(launches: Sequence[Launch]) -> NDArray[np.float64]:
+def gaps_ns(launches: Sequence[LoggedLaunch]) -> NDArray[np.float64]:
     """Return gaps between kernels that follow one another: first start minus the end of the one before, ns.
 
     `rep` numbers launches through all sequences; no gap is counted from one sequence to the next.
@@ -173,7 +173,7 @@ def gaps_ns(launches: Sequence[Launch]) -> NDArray[np.float64]:
     )
 
 
-def refill_delays(launch: Launch, clocks_per_ns: float) -> NDArray[np.float64]:
+def refill_delays(launch: LoggedLaunch, clocks_per_ns: float) -> NDArray[np.float64]:
     """Delays from the end of a block to the start of the one that takes its place on the SM, ns.
 
     With k blocks an SM, the j-th block to end on it makes room for the (k + j)-th to start on it.
@@ -187,7 +187,7 @@ def refill_delays(launch: Launch, clocks_per_ns: float) -> NDArray[np.float64]:
     return np.concatenate(delays)
 
 
-def order_violation_ns(launch: Launch) -> int:
+def order_violation_ns(launch: LoggedLaunch) -> int:
     """The longest time by which a block started before one of smaller index, ns."""
     starts = launch.starts_ns[np.argsort(launch.blocks["block"])]
     return int((np.maximum.accumulate(starts) - starts).max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpusim.training.networks.steps import CONVOLUTION, Step, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Step
 
 MATHS = ("FMA", "TF32")
 ALGORITHMS = {  # of cuDNN's legacy API, by direction
@@ -30,7 +30,7 @@ class Call:
 
     network: str  # the network in which the work occurs first
     layer: str  # its layer there
-    work: Work  # what it computes
+    work: CallWork  # what it computes
     algorithm: str  # of a convolution one of `ALGORITHMS`, else the kind of the work
     math: str  # FMA or TF32; layers between convolutions have FMA only
 
@@ -49,7 +49,7 @@ class Call:
 
 def calls_of(network: str, steps: Iterable[Step], maths: Sequence[str] = MATHS) -> list[Call]:
     """The calls to record for some steps: equal work once, named after the first step that has it."""
-    layers: dict[Work, str] = {}
+    layers: dict[CallWork, str] = {}
     for step in steps:
         layers.setdefault(step.work, step.layer)
     calls = []

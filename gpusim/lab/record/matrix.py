@@ -101,7 +101,7 @@ def _profile(program: Path, folder: Path, capability: str, path: Path) -> Iterat
     with (folder / "kernels.csv").open(newline="", encoding="utf-8") as file:
         turns = {row["kernel"]: int(row["turns"]) for row in csv.DictReader(file)}
     lines, rows = plan(capability, turns), list[dict[str, str]]()
-    metrics = [*COUNTERS, *(name for name in extra_counters(_queried()) if name not in COUNTERS)]
+    metrics = [*COUNTERS, *(name for name in _extra_counters() if name not in COUNTERS)]
     for begin in range(0, len(lines), PROFILED_TOGETHER):
         part = lines[begin : begin + PROFILED_TOGETHER]
         try:
@@ -135,17 +135,13 @@ def _under_ncu(program: Path, folder: Path, lines: Sequence[str], metrics: Seque
     return under_ncu(command, folder / "ncu.csv", metrics, *FROM_START)
 
 
-def _queried() -> str:
-    """Counters that ncu lists for the GPU of this machine; empty if it lists none."""
+def _extra_counters() -> list[str]:
+    """The counters of `EXTRA_COUNTERS` that ncu lists for the GPU of this machine; none if it lists none."""
     try:
-        return run(["ncu", "--query-metrics"], "Nsight Compute")
+        queried = run(["ncu", "--query-metrics"], "Nsight Compute")
     except InputError as error:
         print(f"{error}: {ONLY_RECORDED}", file=sys.stderr)
-        return ""
-
-
-def extra_counters(queried: str) -> list[str]:
-    """The counters of `EXTRA_COUNTERS` that a GPU supports, according to `ncu --query-metrics`."""
+        return []
     names = dict.fromkeys(line.split()[0] for line in queried.splitlines() if line.strip())
     return [
         name + rollup for pattern, rollup in EXTRA_COUNTERS.items() for name in names if re.fullmatch(pattern, name)

@@ -19,7 +19,7 @@ import numpy as np
 from gpusim.common.files import make_folder, write_text
 from gpusim.common.spreadsheet import records
 from gpusim.lab.record.block_log import (
-    Recording,
+    MicrobenchLog,
     Row,
     Table,
     gaps_ns,
@@ -54,7 +54,7 @@ def run_microbenchmarks(out_dir: Path, raw_dir: Path | None = None) -> dict[str,
         make_folder(raw)
         run([str(program), str(raw)], "microbench")
         recording = load_recording(raw)
-        tables = summarise(recording)
+        tables = {name: list(make(recording)) for name, make in TABLES.items()}
         make_folder(out_dir)
         for name, table in tables.items():
             write_csv(out_dir / f"{name}.csv", table)
@@ -66,7 +66,7 @@ def run_microbenchmarks(out_dir: Path, raw_dir: Path | None = None) -> dict[str,
 # ---- tables and constants, which need no GPU
 
 
-def gap_table(recording: Recording) -> Iterator[Row]:
+def gap_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Gaps between kernels of one sequence, by experiment and case."""
     for (experiment, case), launches in recording.cases("gap_stream", "gap_event", "gap_carveout").items():
         gaps = gaps_ns(launches)
@@ -75,7 +75,7 @@ def gap_table(recording: Recording) -> Iterator[Row]:
         yield row | spread(gaps, "gap_ns", 0) | {"block_life_ns": round(float(life))}
 
 
-def turn_table(recording: Recording) -> Iterator[Row]:
+def turn_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Gaps between kernels of one stream beside others, by number of streams, grid and whether lives are alike."""
     for (_, case), launches in recording.cases("gap_beside").items():
         roles = sorted({launch.role for launch in launches})
@@ -84,7 +84,7 @@ def turn_table(recording: Recording) -> Iterator[Row]:
         yield row | spread(gaps, "gap_ns", 0)
 
 
-def start_table(recording: Recording) -> Iterator[Row]:
+def start_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Streams released at once, and children that wait for one parent: start of the n-th to start, ns."""
     for (experiment, case), launches in recording.cases("release", "fork").items():
         delays = []
@@ -97,7 +97,7 @@ def start_table(recording: Recording) -> Iterator[Row]:
             yield row | spread(values, "delay_ns", 0)
 
 
-def launch_table(recording: Recording) -> Table:
+def launch_table(recording: MicrobenchLog) -> Table:
     """Launch rate of empty blocks (blocks a us), and the life of a block without work, alone on its SM."""
     table = [
         {"experiment": "launch_rate", "case": case, "quantity": quantity, "value": round(value, 1)}
@@ -109,7 +109,7 @@ def launch_table(recording: Recording) -> Table:
     return table
 
 
-def _medians(recording: Recording, *experiments: str) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+def _medians(recording: MicrobenchLog, *experiments: str) -> dict[tuple[str, str, str], tuple[float, float, float]]:
     values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in recording.scalars:
         if row["experiment"] in experiments:
@@ -117,7 +117,7 @@ def _medians(recording: Recording, *experiments: str) -> dict[tuple[str, str, st
     return {key: (float(np.median(found)), min(found), max(found)) for key, found in values.items()}
 
 
-def memory_table(recording: Recording) -> Table:
+def memory_table(recording: MicrobenchLog) -> Table:
     """Bandwidths (GB/s, 1e9 bytes) and latencies (ns): median, lowest and highest repeat."""
     experiments = sorted({row["experiment"] for row in recording.scalars} - NOT_MEMORY)
     return [
@@ -126,7 +126,7 @@ def memory_table(recording: Recording) -> Table:
     ]
 
 
-def refill_table(recording: Recording) -> Iterator[Row]:
+def refill_table(recording: MicrobenchLog) -> Iterator[Row]:
     """Delay from the end of a block to the start of its successor on the SM; and by how much order is kept."""
     for (_, case), launches in recording.cases("refill").items():
         delays = np.concatenate([refill_delays(launch, recording.clocks_per_ns) for launch in launches])
@@ -136,7 +136,7 @@ def refill_table(recording: Recording) -> Iterator[Row]:
 
 
 # Each table's name (and file) and the function that makes it.
-TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
+TABLES: dict[str, Callable[[MicrobenchLog], Iterable[Row]]] = {
     "gaps": gap_table,
     "turns": turn_table,
     "starts": start_table,
@@ -146,11 +146,6 @@ TABLES: dict[str, Callable[[Recording], Iterable[Row]]] = {
 }
 
 
-def summarise(recording: Recording) -> dict[str, Table]:
-    """Make every table of a recording, by name."""
-    return {name: list(make(recording)) for name, make in TABLES.items()}
-
-
 def _turn_us(turns: Table) -> float:
     """Growth of the mean gap per additional stream, us: least squares through the gap without others."""
     beside = np.array([row["streams"] for row in turns], np.float64) - 1.0
@@ -158,7 +153,7 @@ def _turn_us(turns: Table) -> float:
     return float(beside @ (gaps - gaps[beside == 0].mean()) / (beside @ beside)) / 1000
 
 
-def constants(recording: Recording, tables: dict[str, Table]) -> dict[str, Row]:
+def constants(recording: MicrobenchLog, tables: dict[str, Table]) -> dict[str, Row]:
     """The constants that the model can use, each with value, unit and meaning."""
     sms = recording.sm_count
     memory = {(r["experiment"], r["case"], r["quantity"]): r["median"] for r in tables["memory"]}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import tracked
 from gpusim.common.tables import counted
 from gpusim.lab.record.calls import Call, calls_of
+from gpusim.lab.record.network_trace import network_trace
 from gpusim.lab.record.outcomes import measure_outcomes
-from gpusim.lab.record.program import PROFILED_TOGETHER, Program
+from gpusim.lab.record.program import PROFILED_TOGETHER, BuiltProgram
 from gpusim.lab.record.recording import Recording
 from gpusim.lab.record.shapes import Subject, subject
 from gpusim.training.networks.steps import CONCATENATION
@@ -50,7 +50,7 @@ def record(order: Order, folder: Path) -> Iterator[str]:
     calls = calls_of(wanted.name, wanted.steps, order.maths)
     recording = Recording(folder)
     with tempfile.TemporaryDirectory() as scratch:
-        program = Program(Path(scratch))
+        program = BuiltProgram(Path(scratch))
         about: dict[str, object] = {"what": wanted.name, "batch": order.batch}
         if not (folder / "recording.json").exists():
             about["device"] = program.device()
@@ -68,10 +68,6 @@ def record(order: Order, folder: Path) -> Iterator[str]:
 
 
 def _write_trace(recording: Recording, wanted: Subject, order: Order, calls: Sequence[Call]) -> str:
-    if find_spec("pydantic") is None:
-        return "no trace is made here, where pydantic is missing; the same command makes it on a machine that has it"
-    from gpusim.lab.record.network_trace import network_trace
-
     passes = "training" if order.training else "forward"
     name = f"{wanted.name}_b{order.batch}_{passes}"
     device = recording.about()["device"]
@@ -87,7 +83,7 @@ def _write_trace(recording: Recording, wanted: Subject, order: Order, calls: Seq
     return f"{path}: {counted(operations, 'operation')} in {counted(len(trace.streams), 'stream')}"
 
 
-def _time(recording: Recording, program: Program, calls: Sequence[Call]) -> None:
+def _time(recording: Recording, program: BuiltProgram, calls: Sequence[Call]) -> None:
     untimed = recording.untimed(calls)
     for call, measured in tracked(program.time(untimed), len(untimed), "timing"):
         recording.add_timing(call, measured)
@@ -103,7 +99,7 @@ def _to_profile(recording: Recording, calls: Sequence[Call], all_algorithms: boo
     return [found[0] for found in ranked] + [call for found in ranked if all_algorithms for call in found[1:]]
 
 
-def _profile(recording: Recording, program: Program, calls: Sequence[Call]) -> None:
+def _profile(recording: Recording, program: BuiltProgram, calls: Sequence[Call]) -> None:
     unprofiled = recording.unprofiled(calls)
     runs = -(-len(unprofiled) // PROFILED_TOGETHER)
     for rows in tracked(program.profile(unprofiled), runs, "profiling"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from gpusim.common.errors import InputError, faults_of
 from gpusim.hardware.gpu import GPU
@@ -16,7 +17,7 @@ from gpusim.lab.record.recording import Recording
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import taking
 from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Kernel, Stream
-from gpusim.training.networks.steps import CONVOLUTION, Step, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Step
 
 PARAMETERS = "parameters"  # the stream of the gradients of parameters
 
@@ -28,22 +29,18 @@ def network_trace(recording: Recording, name: str, steps: Sequence[Step], calls:
     is one. A step without kernels is refused.
     """
     gpu = _gpu(recording)
-    profiled: dict[Work, list[Call]] = {}
-    for found in recording.ranked(calls):
-        profiled[found[0].work] = [call for call in found if recording.kernels(call)]
+    ranked = recording.ranked(calls)
+    profiled = {found[0].work: [call for call in found if recording.kernels(call)] for found in ranked}
+    algorithm = cache(partial(_algorithm, recording, gpu))
     last: dict[str, str] = {}  # id of the operation that ends a step
     streams: dict[str, list[Convolution | Kernel]] = {}
-    algorithms: dict[Call, ConvolutionAlgorithm] = {}
     with faults_of(recording.folder):
         for placed in placements(steps):
             step = placed.step
             if not profiled.get(step.work):
                 raise InputError(None, step.id, "has no recorded kernels", "a recording that ran to its end")
             waits = tuple(last[id] for id in placed.waits)
-            for call in profiled[step.work]:
-                if call not in algorithms:
-                    algorithms[call] = _algorithm(recording, call, gpu)
-            made = _operations(step, waits, [algorithms[call] for call in profiled[step.work]])
+            made = _operations(step, waits, [algorithm(call) for call in profiled[step.work]])
             last[step.id] = made[-1].id
             streams.setdefault(placed.stream, []).extend(made)
         return Trace(
@@ -64,7 +61,7 @@ def _gpu(recording: Recording) -> GPU:
     return recording_gpu(product, None, recording.folder)
 
 
-def _algorithm(recording: Recording, call: Call, gpu: GPU) -> ConvolutionAlgorithm:
+def _algorithm(recording: Recording, gpu: GPU, call: Call) -> ConvolutionAlgorithm:
     kernels = tuple(launch_from_counters(row, gpu.sm_count, row["stream"]) for row in recording.kernels(call))
     timing = recording.timing(call)
     if timing["gpu_bound"] == "True" and all(kernel.stream == "main" for kernel in kernels):
@@ -101,7 +98,7 @@ def _operations(
     ]
 
 
-def _shape(work: Work) -> ConvolutionShape:
+def _shape(work: CallWork) -> ConvolutionShape:
     down, across = work.padding
     return ConvolutionShape(
         batch=work.batch,

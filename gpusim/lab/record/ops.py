@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median_high
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder, write_table, write_text
 from gpusim.common.progress import tracked
 from gpusim.common.spreadsheet import records
 from gpusim.common.tables import counted
-from gpusim.lab.record.ops_file import Call, Ops, guarded, made, read_ops
+from gpusim.lab.record.ops_file import OpCall, Ops, guarded, made, read_ops
 from gpusim.lab.record.ops_gpu import PAIR_COLUMNS, pair_row, parts_of, together_ms, write_profile
 from gpusim.lab.record.ops_models import Models
 from gpusim.lab.record.outcomes import thinned
@@ -71,7 +70,7 @@ class _Calls:
     def __init__(self, ops: Ops, gpu: Gpu, folder: Path) -> None:
         self.ops, self.gpu, self.folder = ops, gpu, folder
         self.queue = gpu.queue()
-        self.made: dict[str, Call] = {}
+        self.made: dict[str, OpCall] = {}
         self.times: dict[str, dict[str, str]] = {}
 
     def measure(self, outcomes: bool) -> Iterator[str]:
@@ -112,7 +111,7 @@ class _Calls:
     def _ms(self, name: str, calls: int, repeats: int, queue: Queue | None = None, cold: bool = False) -> float:
         """Time of one of some calls back to back, the median of several runs."""
         side = ([self.made[name]] * calls, queue or self.queue)
-        return median_high(self.gpu.ends_ms([side], cold)[0] for _ in range(repeats)) / calls
+        return together_ms(self.gpu, [side], repeats, cold)[0] / calls
 
     def _times(self, name: str) -> dict[str, str]:
         found = {}

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from gpusim.common.errors import InputError, one_line, quote
 
-Call = Callable[[], object]
-Make = Callable[[], Call]
+OpCall = Callable[[], object]
+Make = Callable[[], OpCall]
 T = TypeVar("T")
 
 MAPS = {"OPS": "an op", "MODELS": "a model"}
@@ -83,17 +83,15 @@ def without_torch() -> InputError:
 
 def raised(path: Path, place: str, error: BaseException, expected: str) -> InputError:
     """One line about an exception of a user's code: its place in the file, and its text."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and error.lineno is not None and error.filename == str(path):
-        line: int | None = error.lineno
-    else:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = lines[-1] if lines else None
-    where = ", ".join(filter(None, (place, "" if line is None else f"line {line}")))
+        lines.append(error.lineno)
+    where = ", ".join(filter(None, (place, f"line {lines[-1]}" if lines else "")))
     text = one_line(str(error)).strip()[:200]
     return InputError(path, where, f"raises {type(error).__name__}{': ' if text else ''}{text}", expected)
 
 
-def made(ops: Ops, kind: str, name: str) -> Call:
+def made(ops: Ops, kind: str, name: str) -> OpCall:
     """Return the result of a file's function: of ``kind`` OPS or MODELS, by its name."""
     makers, place = ops.ops if kind == "OPS" else ops.models, f"{kind}[{name!r}]"
     call = guarded(ops.path, place, makers[name])
@@ -106,7 +104,7 @@ def guarded(path: Path, place: str, run: Callable[[], T]) -> T:
     """The result of a user's code, what it raises as one line."""
     try:
         return run()
-    except InputError:
+    except (InputError, KeyboardInterrupt):
         raise
     except OutOfMemory:
         problem = "does not fit into the GPU's memory beside what is before it in the file"
@@ -115,8 +113,6 @@ def guarded(path: Path, place: str, run: Callable[[], T]) -> T:
         problem = f"waits for the GPU ({error})"
         expected = "a callable that only launches work: no item(), cpu(), synchronize()"
         raise InputError(path, place, problem, expected) from None
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
         raise raised(path, place, error, "a callable that runs") from None
 

@@ -8,7 +8,7 @@ from statistics import median_high
 from tempfile import TemporaryDirectory
 
 from gpusim.common.files import write_table
-from gpusim.lab.record.ops_file import Call
+from gpusim.lab.record.ops_file import OpCall
 from gpusim.lab.record.torch_gpu import Gpu, Queue, Side
 
 STEP_SMS = 8  # green contexts come in such steps on today's GPUs
@@ -23,10 +23,9 @@ def parts_of(sm_count: int, parts: Sequence[int]) -> list[int]:
     return [sms for sms in dict.fromkeys(wanted) if sms < sm_count]
 
 
-def together_ms(gpu: Gpu, sides: Sequence[Side], repeats: int) -> list[float]:
-    """When each of some streams ended, from the release of all; medians of several runs."""
-    runs = [gpu.ends_ms(sides) for _ in range(repeats)]
-    return [median_high(run[i] for run in runs) for i in range(len(sides))]
+def together_ms(gpu: Gpu, sides: Sequence[Side], repeats: int, cold: bool = False) -> list[float]:
+    """When each of some streams ended, from the release of all; medians of several runs; cold: with nothing in L2."""
+    return [median_high(ends) for ends in zip(*(gpu.ends_ms(sides, cold) for _ in range(repeats)), strict=True)]
 
 
 def pair_row(
@@ -40,7 +39,7 @@ def pair_row(
     return condition | {"sms_a": on_a.sms, "sms_b": on_b.sms} | {column: f"{ms:.6f}" for column, ms in times.items()}
 
 
-def write_profile(gpu: Gpu, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> int:
+def write_profile(gpu: Gpu, call: OpCall, queue: Queue, passes: int, path: Path, shapes: bool = False) -> int:
     """Write PyTorch's profile of some passes, compressed; return how many kernels it holds."""
     with TemporaryDirectory() as scratch:
         plain = Path(scratch) / "profile.json"

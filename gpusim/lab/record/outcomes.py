@@ -8,7 +8,7 @@ of the network run in streams. Long lists are thinned evenly.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from gpusim.common.errors import InputError
@@ -16,11 +16,11 @@ from gpusim.common.files import atomic_write, is_file
 from gpusim.common.progress import tracked
 from gpusim.common.tables import counted
 from gpusim.lab.record.calls import Call
-from gpusim.lab.record.program import Program
+from gpusim.lab.record.program import BuiltProgram
 from gpusim.lab.record.recording import Recording, Row
 from gpusim.lab.record.shapes import Subject
 from gpusim.training.networks.network import INPUT, Network
-from gpusim.training.networks.steps import CONVOLUTION, Step, Work
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Step
 
 T = TypeVar("T")
 
@@ -31,25 +31,28 @@ RELEASED_MS = 0.06  # after a's start: see quota in outcomes.cuh
 LIMITS = ("blocks", "registers", "shared_mem", "warps")
 
 
-def measure_outcomes(recording: Recording, program: Program, wanted: Subject, calls: Sequence[Call]) -> Iterator[str]:
+def measure_outcomes(
+    recording: Recording, program: BuiltProgram, wanted: Subject, calls: Sequence[Call]
+) -> Iterator[str]:
     """Measure the experiments whose files are missing; yield a line of progress for each."""
     fastest = {
         found[0].work: found[0]
         for found in recording.ranked(calls)
         if found[0].work.kind == CONVOLUTION and recording.kernels(found[0])
     }
-    conditions: dict[str, Callable[[], Iterable[str]]] = {
-        "sm_curve": lambda: thinned([call.op for call in fastest.values()]),
-        "residency": lambda: thinned(list(_residencies(recording, fastest.values()))),
-        "pairs": lambda: thinned(list(_pairs(recording, wanted.steps, fastest))),
-        "quota": lambda: thinned(list(_quotas(recording, wanted.steps, fastest))),
-        "modules": lambda: thinned(list(_modules(wanted.network, wanted.steps, fastest))),
+    independent = list(_independent(wanted.steps, fastest))
+    conditions: dict[str, Iterable[str]] = {
+        "sm_curve": (call.op for call in fastest.values()),
+        "residency": _residencies(recording, fastest.values()),
+        "pairs": _pairs(recording, independent),
+        "quota": _quotas(recording, independent),
+        "modules": _modules(wanted.network, wanted.steps, fastest),
     }
     for experiment, listed in conditions.items():
         path = recording.folder / f"{experiment}{'_curve' * (experiment == 'residency')}.csv"
         if is_file(path):
             continue
-        lines = list(listed())
+        lines = thinned(list(listed))
         if not lines:
             yield f"{path}: nothing here to measure"
             continue
@@ -93,7 +96,7 @@ def _residencies(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
             yield f"{call.op} {_shared_bytes(kernel)} {_resident(kernel)}"
 
 
-def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[tuple[Call, Call]]:
+def _independent(steps: Sequence[Step], fastest: dict[CallWork, Call]) -> Iterator[tuple[Call, Call]]:
     """Independent pairs of convolutions, each pair of calls once.
 
     Only convolutions that are near each other in order are paired: the others would rarely run at the same time.
@@ -114,8 +117,8 @@ def _independent(steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[t
         recent = [*recent[-5:], step]
 
 
-def _pairs(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
-    for pair in _independent(steps, fastest):
+def _pairs(recording: Recording, independent: Iterable[tuple[Call, Call]]) -> Iterator[str]:
+    for pair in independent:
         counts = [
             min(MOST_IN_QUEUE, max(1, round(QUEUE_MS / float(recording.timing(call)["ms_stream_run1"]))))
             for call in pair
@@ -123,9 +126,9 @@ def _pairs(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call
         yield f"{pair[0].op} {counts[0]} {pair[1].op} {counts[1]}"
 
 
-def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+def _quotas(recording: Recording, independent: Iterable[tuple[Call, Call]]) -> Iterator[str]:
     """Pairs of one kernel each: a held to half of its blocks, b with what fits beside, so that neither can grow."""
-    for a, b in _independent(steps, fastest):
+    for a, b in independent:
         kernel_a, kernel_b = _single_kernel(recording, a), _single_kernel(recording, b)
         if kernel_a is None or kernel_b is None:
             continue
@@ -139,7 +142,7 @@ def _quotas(recording: Recording, steps: Sequence[Step], fastest: dict[Work, Cal
             yield f"{a.op} {_shared_bytes(kernel_a)} {held} {b.op} {_shared_bytes(kernel_b)} {beside}"
 
 
-def _modules(network: Network | None, steps: Sequence[Step], fastest: dict[Work, Call]) -> Iterator[str]:
+def _modules(network: Network | None, steps: Sequence[Step], fastest: dict[CallWork, Call]) -> Iterator[str]:
     """Modules to measure: joins whose branches, back to their common fork, have convolutions on at least two."""
     if network is None:
         return

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from gpusim.common.errors import InputError
 from gpusim.common.files import make_folder
 from gpusim.common.tables import counted
 from gpusim.io import source
+from gpusim.io.importing import import_profile
 from gpusim.lab.record.counters import COUNTERS
 from gpusim.lab.record.toolchain import NCU, explain, require_ncu
 from gpusim.trace.programs import plain_name
@@ -49,7 +49,11 @@ def record_program(command: Sequence[str], folder: Path) -> Iterator[str]:
             raise InputError(None, command[0], "ran no kernels that ncu saw", "a program that runs kernels on the GPU")
         os.replace(log, profile)
     yield f"{profile}: what ncu counted"
-    yield _import(profile, folder / f"{name}.json.gz")
+    path, imported = folder / f"{name}.json.gz", import_profile(profile, "ncu")
+    imported.trace.save(path)
+    for remark in imported.remarks:
+        print(remark, file=sys.stderr)
+    yield f"{path}: {counted(len(list(imported.trace.operations())), 'kernel')}"
 
 
 def _written(log: Path) -> tuple[list[str], bool]:
@@ -61,15 +65,3 @@ def _written(log: Path) -> tuple[list[str], bool]:
         else:
             said.append(line)
     return said, has_table
-
-
-def _import(profile: Path, path: Path) -> str:
-    if find_spec("pydantic") is None:
-        return "no trace is made here, where pydantic is missing: gpusim import ncu makes it on a machine that has it"
-    from gpusim.io.importing import import_profile
-
-    imported = import_profile(profile, "ncu")
-    imported.trace.save(path)
-    for remark in imported.remarks:
-        print(remark, file=sys.stderr)
-    return f"{path}: {counted(len(list(imported.trace.operations())), 'kernel')}"

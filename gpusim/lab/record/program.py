@@ -23,7 +23,7 @@ PROFILED_TOGETHER = 40  # calls of one run under ncu
 CRASHES = 3  # of calls one after the other: taken for the machine's fault, and not theirs
 
 
-class Program:
+class BuiltProgram:
     """The program, built when it is first needed, in a folder for it and its files."""
 
     def __init__(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ from gpusim.common.spreadsheet import records, table_rows
 from gpusim.common.tables import grouped
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.counters import COUNTERS, counted_rows
-from gpusim.training.networks.steps import Work
+from gpusim.training.networks.steps import CallWork
 
 Row = Mapping[str, str]
 
@@ -129,7 +129,7 @@ class Recording:
         self._journal.unlink(missing_ok=True)
 
 
-def work_fields(work: Work) -> dict[str, str]:
+def work_fields(work: CallWork) -> dict[str, str]:
     """The columns that describe a work."""
     numbers = {
         "batch": work.batch,

@@ -12,7 +12,7 @@ from gpusim.common.files import read_toml
 from gpusim.common.numbers import whole_number
 from gpusim.common.spreadsheet import table_rows
 from gpusim.training.networks.network import Network
-from gpusim.training.networks.steps import CONVOLUTION, Direction, Step, Work, forward, training_iteration
+from gpusim.training.networks.steps import CONVOLUTION, CallWork, Direction, Step, forward, training_iteration
 from gpusim.training.networks.zoo import NETWORKS, network
 
 LAYERS = ("MAX_POOL", "AVERAGE_POOL", "RELU", "LRN", "BATCH_NORM", "BATCH_NORM_INFERENCE", "BIAS", "ADD", "TO_NHWC",
@@ -54,7 +54,7 @@ def subject(what: str, batch: int, training: bool) -> Subject:
     raise InputError(None, "", f"unknown network {quote(what)}", expected)
 
 
-def _steps(works: Mapping[str, Work], training: bool) -> list[Step]:
+def _steps(works: Mapping[str, CallWork], training: bool) -> list[Step]:
     steps = []
     for name, work in works.items():
         backward = ("bwd_data", "bwd_filter") if work.kind == CONVOLUTION else ("bwd",)
@@ -65,11 +65,11 @@ def _steps(works: Mapping[str, Work], training: bool) -> list[Step]:
     return steps
 
 
-def _listed(path: Path, batch: int) -> dict[str, Work]:
+def _listed(path: Path, batch: int) -> dict[str, CallWork]:
     entries = dict(_rows(path) if path.suffix == ".csv" else _tables(path))
     if not entries:
         raise InputError(path, "", "lists no layers", "[[layer]] tables, or rows of a CSV")
-    works: dict[str, Work] = {}
+    works: dict[str, CallWork] = {}
     for place, entry in entries.items():
         if not isinstance(entry, dict):
             raise InputError(path, place, "is no table", AN_ENTRY)
@@ -97,7 +97,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"line {reader.line_num}", dict(row)
 
 
-def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tuple[str, Work]:
+def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tuple[str, CallWork]:
     given = {key: value for key, value in entry.items() if value not in ("", None)}
     wrong = [key for key in given if key not in (*NEEDED, "kind", *SIZES)]
     missing = [key for key in NEEDED if key not in given]
@@ -114,7 +114,7 @@ def _entry(path: Path, place: str, entry: Mapping[str, Any], batch: int) -> tupl
         sizes.setdefault(key, sizes[default] if isinstance(default, str) else default)
     kernel = sizes["filter_height"], sizes["filter_width"]
     padding = sizes["padding_height"], sizes["padding_width"]
-    work = Work(
+    work = CallWork(
         kind, "fwd", batch, sizes["channels"], sizes["height"], sizes["width"], sizes["out_channels"], kernel, padding,
         sizes["stride"],
     )  # fmt: skip

@@ -23,7 +23,7 @@ from unittest import mock
 
 from gpusim.common.errors import InputError
 from gpusim.lab.record.counters import COUNTERS
-from gpusim.lab.record.ops_file import Call, Ops, OutOfMemory, Synchronises, made, read_ops, without_torch
+from gpusim.lab.record.ops_file import OpCall, Ops, OutOfMemory, Synchronises, made, read_ops, without_torch
 from gpusim.lab.record.recording import Row, kernel_rows
 from gpusim.lab.record.toolchain import FROM_START, build, under_ncu
 
@@ -39,10 +39,9 @@ class Queue:
     stream: Any
     pointer: int
     sms: int  # that its kernels may use
-    number: int = 0
 
 
-Side = tuple[Sequence[Call], Queue]
+Side = tuple[Sequence[OpCall], Queue]
 
 
 class Gpu:
@@ -61,20 +60,20 @@ class Gpu:
 
     def queue(self) -> Queue:
         """A stream on all SMs."""
-        pointer, number = ctypes.c_void_p(), ctypes.c_ulonglong()
-        self._call("open_stream", ctypes.byref(pointer), ctypes.byref(number))
-        return self._queue(pointer.value, self.sm_count, number.value)
+        pointer = ctypes.c_void_p()
+        self._call("open_stream", ctypes.byref(pointer))
+        return self._queue(pointer.value, self.sm_count)
 
     def split(self, sms: int) -> tuple[Queue, Queue]:
         """Streams on disjoint SMs, the same ones for the same number: a GPU has room for some dozens."""
         if sms not in self._splits:
             pointers, counts = (ctypes.c_void_p * 2)(), (ctypes.c_uint * 2)()
             self._call("split", ctypes.c_uint(sms), pointers, counts)
-            first, second = (self._queue(pointers[i], counts[i], 0) for i in range(2))
+            first, second = (self._queue(pointers[i], counts[i]) for i in range(2))
             self._splits[sms] = first, second
         return self._splits[sms]
 
-    def kernels(self, call: Call) -> int:
+    def kernels(self, call: OpCall) -> int:
         """How many kernels a call runs, after two calls that may still set things up; raises `Synchronises`."""
         torch = self._torch
         kinds = torch.profiler.ProfilerActivity
@@ -116,7 +115,7 @@ class Gpu:
         released = min([0.0, *(first.elapsed_time(start) for start, _ in marks[1:])])
         return [first.elapsed_time(end) - released for _, end in marks]
 
-    def graph(self, call: Call, queue: Queue) -> Call:
+    def graph(self, call: OpCall, queue: Queue) -> OpCall:
         """A CUDA graph of a call, which is warm."""
         torch, on = self._torch, queue.stream
         with self._errors():
@@ -128,10 +127,12 @@ class Gpu:
             with torch.cuda.graph(graph, stream=on):
                 call()
             torch.cuda.synchronize()
-        replay: Call = graph.replay
+        replay: OpCall = graph.replay
         return replay
 
-    def profile(self, call: Call, queue: Queue, passes: int, path: Path, shapes: bool = False) -> list[dict[str, Any]]:
+    def profile(
+        self, call: OpCall, queue: Queue, passes: int, path: Path, shapes: bool = False
+    ) -> list[dict[str, Any]]:
         """Write PyTorch's profile of some passes; shapes: with the sizes and types of operators' inputs. Its events."""
         torch = self._torch
         kinds = torch.profiler.ProfilerActivity
@@ -156,8 +157,8 @@ class Gpu:
         """Nsight Compute's CSV of one pass; empty where it is not there."""
         return _under_ncu(ops, "MODELS", [name])[0]
 
-    def _queue(self, pointer: int | None, sms: int, number: int) -> Queue:
-        return Queue(self._torch.cuda.ExternalStream(pointer), pointer or 0, sms, number)
+    def _queue(self, pointer: int | None, sms: int) -> Queue:
+        return Queue(self._torch.cuda.ExternalStream(pointer), pointer or 0, sms)
 
     def _call(self, name: str, *arguments: Any) -> None:
         said = getattr(self._library, name)(*arguments)

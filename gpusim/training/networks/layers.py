@@ -43,7 +43,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution(Layer):
+class ConvolutionLayer(Layer):
     """A 2-D convolution."""
 
     out_channels: int  # filters

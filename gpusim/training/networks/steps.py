@@ -21,7 +21,7 @@ Direction = Literal["fwd", "bwd", "bwd_data", "bwd_filter"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class CallWork:
     """Work of a call; calls of equal work are the same to a library."""
 
     # CONVOLUTION, or which layer: MAX_POOL, AVERAGE_POOL, RELU, LRN, BATCH_NORM, BATCH_NORM_INFERENCE, BIAS, ADD,
@@ -44,7 +44,7 @@ class Step:
 
     id: str  # layer/direction, unique in a pass
     layer: str  # whose it is
-    work: Work  # what it computes
+    work: CallWork  # what it computes
     after: tuple[str, ...]  # ids of the steps that it waits for
     of_parameters: bool = False  # it gives a gradient of parameters, which no other step waits for
 
@@ -89,7 +89,9 @@ class _Pass:
                     if name != INPUT:
                         gradients[name].append(given)
 
-    def _add(self, layer: str, work: Work, after: Sequence[str], suffix: str = "", of_parameters: bool = False) -> str:
+    def _add(
+        self, layer: str, work: CallWork, after: Sequence[str], suffix: str = "", of_parameters: bool = False
+    ) -> str:
         step = Step(f"{layer}/{suffix or work.direction}", layer, work, tuple(after), of_parameters)
         self.steps.append(step)
         return step.id
@@ -124,7 +126,7 @@ class _Pass:
                 ]
             case layers.Addition():
                 return [(name, gradient) for name in node.inputs]
-            case layers.Convolution() | layers.Linear():
+            case layers.ConvolutionLayer() | layers.Linear():
                 return self._backward_convolution(node, gradient)
         work = self._work(node.layer, shapes[0], "bwd")
         return [(node.inputs[0], (self._add(node.name, work, gradient),))]
@@ -147,17 +149,17 @@ class _Pass:
             total = (self._add(f"{node.name}.sum{n}", work, [*total, *other], suffix="bwd"),)
         return total
 
-    def _work(self, layer: Layer, shape: Shape, direction: Direction) -> Work:
+    def _work(self, layer: Layer, shape: Shape, direction: Direction) -> CallWork:
         given = (self.batch, shape.channels, shape.height, shape.width)
         match layer:
-            case layers.Convolution(channels, kernel, stride, padding):
-                return Work(CONVOLUTION, direction, *given, channels, kernel, padding, stride)
+            case layers.ConvolutionLayer(channels, kernel, stride, padding):
+                return CallWork(CONVOLUTION, direction, *given, channels, kernel, padding, stride)
             case layers.Linear(features):
-                return Work(CONVOLUTION, direction, self.batch, shape.elements, 1, 1, features)
+                return CallWork(CONVOLUTION, direction, self.batch, shape.elements, 1, 1, features)
             case layers.Pooling():
                 kind = "MAX_POOL" if layer.kind == "max" else "AVERAGE_POOL"
                 padding = _whole_padding(layer, shape)
-                return Work(kind, direction, *given, shape.channels, layer.kernel, padding, layer.stride)
+                return CallWork(kind, direction, *given, shape.channels, layer.kernel, padding, layer.stride)
             case layers.ReLU():
                 return self._simple("RELU", shape, direction)
             case layers.LocalResponseNormalisation():
@@ -166,21 +168,21 @@ class _Pass:
                 return self._simple("BATCH_NORM" if self.training else "BATCH_NORM_INFERENCE", shape, direction)
         raise NotImplementedError(f"steps of a {type(layer).__name__}")
 
-    def _simple(self, kind: str, shape: Shape, direction: Direction) -> Work:
-        return Work(kind, direction, self.batch, shape.channels, shape.height, shape.width, shape.channels)
+    def _simple(self, kind: str, shape: Shape, direction: Direction) -> CallWork:
+        return CallWork(kind, direction, self.batch, shape.channels, shape.height, shape.width, shape.channels)
 
-    def _part(self, node: Node, part: Shape, direction: Direction) -> Work:
+    def _part(self, node: Node, part: Shape, direction: Direction) -> CallWork:
         whole = self.network.shapes[node.name]
-        return Work(CONCATENATION, direction, self.batch, part.channels, part.height, part.width, whole.channels)
+        return CallWork(CONCATENATION, direction, self.batch, part.channels, part.height, part.width, whole.channels)
 
 
 def _has_bias(layer: Layer) -> bool:
-    return isinstance(layer, layers.Linear) or (isinstance(layer, layers.Convolution) and layer.bias)
+    return isinstance(layer, layers.Linear) or (isinstance(layer, layers.ConvolutionLayer) and layer.bias)
 
 
 def _whole_padding(layer: layers.Pooling, shape: Shape) -> Pair:
     """The least padding with which as many whole windows fit as the layer has: libraries know no ``ceil``."""
-    (out,) = {layer.output([shape])}
+    out = layer.output([shape])
     sizes = zip((shape.height, shape.width), (out.height, out.width), layer.kernel, layer.padding, strict=True)
     down, across = (
         next(pad for pad in count(least) if (size + 2 * pad - window) // layer.stride + 1 >= windows)

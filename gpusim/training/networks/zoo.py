@@ -11,7 +11,7 @@ from gpusim.training.networks.layers import (
     Addition,
     BatchNormalisation,
     Concatenation,
-    Convolution,
+    ConvolutionLayer,
     Linear,
     LocalResponseNormalisation,
     Pair,
@@ -49,7 +49,7 @@ ROW, COLUMN = (1, 7), (7, 1)
 Chain = Sequence[tuple[str, int, Pair]]  # convolutions one after the other: names, channels, kernels
 
 
-class _Builder(Builder):
+class _NetworkBuilder(Builder):
     """Adds what networks repeat. A convolution has a bias, or batch normalisation after it, and then ReLU."""
 
     def __init__(self, name: str, size: int = 224, normed: bool = True) -> None:
@@ -68,7 +68,7 @@ class _Builder(Builder):
     ) -> str:
         """Add a convolution. The default padding is half the kernel: with stride 1, height and width stay."""
         padding = (kernel[0] // 2, kernel[1] // 2) if padding is None else padding
-        last = self.add(name, Convolution(channels, kernel, stride, padding, bias=not self._normed), *inputs)
+        last = self.add(name, ConvolutionLayer(channels, kernel, stride, padding, bias=not self._normed), *inputs)
         if self._normed:
             last = self.add(f"{name}.norm", BatchNormalisation())
         return self.add(f"{name}.relu", ReLU()) if relu else last
@@ -116,7 +116,7 @@ def network(name: str) -> Network:
 
 def alexnet() -> Network:
     """AlexNet on one GPU (Krizhevsky, arXiv 1404.5997) [M]."""
-    net = _Builder("alexnet", normed=False)
+    net = _NetworkBuilder("alexnet", normed=False)
     net.conv("conv1", 64, (11, 11), stride=4, padding=(2, 2))
     net.add("pool1", Pooling("max", THREE, 2))
     net.conv("conv2", 192, FIVE)
@@ -129,7 +129,7 @@ def alexnet() -> Network:
 
 def vgg16() -> Network:
     """VGG-16 (Simonyan and Zisserman, ICLR'15, configuration D) [M]."""
-    net = _Builder("vgg16", normed=False)
+    net = _NetworkBuilder("vgg16", normed=False)
     for stage, widths in enumerate(VGG16, start=1):
         for at, width in enumerate(widths, start=1):
             net.conv(f"conv{stage}_{at}", width, THREE)
@@ -139,7 +139,7 @@ def vgg16() -> Network:
 
 def googlenet() -> Network:
     """GoogLeNet without its two auxiliary classifiers (Szegedy et al., CVPR'15, table 1) [V]."""
-    net = _Builder("googlenet", normed=False)
+    net = _NetworkBuilder("googlenet", normed=False)
     net.conv("conv1.7x7", 64, SEVEN, stride=2)
     net.add("pool1", Pooling("max", THREE, 2, ceil=True))
     net.add("norm1", LocalResponseNormalisation())
@@ -164,7 +164,7 @@ def resnet50() -> Network:
 
 def residual(name: str, stages: Mapping[str, tuple[int, int]]) -> Network:
     """A ResNet of blocks of three convolutions: for each stage how many, and their narrow channels."""
-    net = _Builder(name)
+    net = _NetworkBuilder(name)
     net.conv("conv1", 64, SEVEN, stride=2)
     last = net.add("pool1", Pooling("max", THREE, 2, (1, 1)))
     for stage, (blocks, width) in stages.items():
@@ -184,7 +184,7 @@ def residual(name: str, stages: Mapping[str, tuple[int, int]]) -> Network:
 
 def squeezenet() -> Network:
     """SqueezeNet 1.1 (Iandola et al., arXiv 1602.07360, and the authors' later version) [M]."""
-    net = _Builder("squeezenet", normed=False)
+    net = _NetworkBuilder("squeezenet", normed=False)
     net.conv("conv1", 64, THREE, stride=2, padding=(0, 0))
     last = net.add("pool1", Pooling("max", THREE, 2, ceil=True))
     for number, (squeeze, expand) in FIRE.items():
@@ -201,7 +201,7 @@ def squeezenet() -> Network:
 
 def densenet121() -> Network:
     """DenseNet-121 (Huang et al., CVPR'17) [M]."""
-    net = _Builder("densenet121")
+    net = _NetworkBuilder("densenet121")
     net.conv("conv1", 64, SEVEN, stride=2)
     last = net.add("pool1", Pooling("max", THREE, 2, (1, 1)))
     channels = 64
@@ -212,13 +212,13 @@ def densenet121() -> Network:
             given = parts[0] if at == 1 else net.add(f"{name}.concat", Concatenation(), *parts)
             net.norm_relu(f"{name}.in", given)
             net.conv(f"{name}.bottleneck", 4 * GROWTH, ONE)
-            parts.append(net.add(f"{name}.conv3x3", Convolution(GROWTH, THREE, 1, (1, 1), bias=False)))
+            parts.append(net.add(f"{name}.conv3x3", ConvolutionLayer(GROWTH, THREE, 1, (1, 1), bias=False)))
         last = net.add(f"block{block}.concat", Concatenation(), *parts)
         channels += layers * GROWTH
         if block < len(DENSE_BLOCKS):
             channels //= 2
             net.norm_relu(f"transition{block}", last)
-            net.add(f"transition{block}.conv", Convolution(channels, ONE, bias=False))
+            net.add(f"transition{block}.conv", ConvolutionLayer(channels, ONE, bias=False))
             last = net.add(f"transition{block}.pool", Pooling("average", (2, 2), 2))
     net.norm_relu("norm5", last)
     net.add("pool5", Pooling("average", SEVEN))
@@ -227,7 +227,7 @@ def densenet121() -> Network:
 
 def inception_v3() -> Network:
     """Inception-v3 without its auxiliary classifier (Szegedy et al., CVPR'16) [M]."""
-    net = _Builder("inception_v3", 299)
+    net = _NetworkBuilder("inception_v3", 299)
     net.conv("conv1", 32, THREE, stride=2, padding=(0, 0))
     net.conv("conv2", 32, THREE, padding=(0, 0))
     net.conv("conv3", 64, THREE)

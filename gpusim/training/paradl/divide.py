@@ -46,7 +46,7 @@ def by_rows(network: Network, ranks: int) -> Mapping[str, Halo]:
 
 
 def _weighted(network: Network) -> list[Node]:
-    return [node for node in network.nodes if isinstance(node.layer, layers.Convolution | layers.Linear)]
+    return [node for node in network.nodes if isinstance(node.layer, layers.ConvolutionLayer | layers.Linear)]
 
 
 def _halo(network: Network, node: Node, ranks: int) -> Halo | None:
@@ -65,7 +65,7 @@ def _halo(network: Network, node: Node, ranks: int) -> Halo | None:
 def _window(layer: Layer) -> tuple[int, int, int] | None:
     """Height, stride and padding of a layer's windows; None for layers whose outputs need all rows."""
     match layer:
-        case layers.Convolution() | layers.Pooling():
+        case layers.ConvolutionLayer() | layers.Pooling():
             return layer.kernel[0], layer.stride, layer.padding[0]
         case layers.ReLU() | layers.BatchNormalisation() | layers.Addition() | layers.Concatenation():
             return 1, 1, 0

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Sizes = Sequence[float] | npt.NDArray[Any]  # of tensors or messages
+Amounts = Sequence[float] | npt.NDArray[Any]  # of tensors or messages
 
 DELTA = 4  # bytes of a 32-bit float
 
@@ -38,7 +38,7 @@ class Link:
     # the same in rings of more ranks than two, by their number, ascending
     among: tuple[tuple[int, tuple[tuple[float, float], ...]], ...] = ()
 
-    def us(self, bytes: Sizes, ranks: int = 2) -> float:
+    def us(self, bytes: Amounts, ranks: int = 2) -> float:
         """Time of messages of these sizes, one after the other.
 
         In a ring of so many ranks they take as long as measured among the most ranks that are no more.
@@ -60,17 +60,17 @@ class Links:
     send_receive: Link
 
 
-def all_reduce_us(p: int, bytes: Sizes, links: Links) -> float:
+def all_reduce_us(p: int, bytes: Amounts, links: Links) -> float:
     """Ring: 2 (p - 1) (alpha + m beta / p) for every tensor of m bytes [V]."""
     return 2 * (p - 1) * links.all_reduce.us(np.asarray(bytes) / p, p)
 
 
-def all_gather_us(p: int, bytes: Sizes, links: Links) -> float:
+def all_gather_us(p: int, bytes: Amounts, links: Links) -> float:
     """Ring: (p - 1) (alpha + m beta / p) for every gathered tensor of m bytes [V]."""
     return (p - 1) * links.all_gather.us(np.asarray(bytes) / p, p)
 
 
-def send_receive_us(bytes: Sizes, links: Links) -> float:
+def send_receive_us(bytes: Amounts, links: Links) -> float:
     """Point to point: alpha + m beta for every message of m bytes [V]."""
     return links.send_receive.us(bytes)
 
@@ -108,7 +108,7 @@ def data_us(p: int, W: float, links: Links) -> float:
     return all_reduce_us(p, [W * DELTA], links) if p > 1 else 0.0
 
 
-def spatial_us(p: int, B: float, W: float, halos: Sizes, gathered: Sizes, links: Links) -> float:
+def spatial_us(p: int, B: float, W: float, halos: Amounts, gathered: Amounts, links: Links) -> float:
     """T_comm = 2 (p-1)(alpha + W delta beta / p) + 2 sum (2 alpha + B (halo(x) + halo(dL/dy)) delta beta) + gather.
 
     An exchange is two messages, up and down, forward and again backward. Where the divided layers end, their output is
@@ -130,7 +130,7 @@ def spatial_us(p: int, B: float, W: float, halos: Sizes, gathered: Sizes, links:
     )
 
 
-def filter_us(p: int, B: float, y: Sizes, x: Sizes, links: Links) -> float:
+def filter_us(p: int, B: float, y: Amounts, x: Amounts, links: Links) -> float:
     """T_comm = sum over divided layers of (p-1)(alpha + B y_l delta beta / p) + 2 (p-1)(alpha + B x_l delta beta / p).
 
     Outputs are gathered forward, gradients of inputs all-reduced backward. If nothing stands between
@@ -140,10 +140,9 @@ def filter_us(p: int, B: float, y: Sizes, x: Sizes, links: Links) -> float:
     return all_gather_us(p, np.asarray(y) * scale, links) + all_reduce_us(p, np.asarray(x) * scale, links)
 
 
-def channel_us(p: int, B: float, y: Sizes, x: Sizes, links: Links) -> float:
+def channel_us(p: int, B: float, y: Amounts, x: Amounts, links: Links) -> float:
     """As `filter_us`, with outputs all-reduced forward and gradients of inputs gathered backward."""
-    scale = B * DELTA
-    return all_reduce_us(p, np.asarray(y) * scale, links) + all_gather_us(p, np.asarray(x) * scale, links)
+    return filter_us(p, B, x, y, links)
 
 
 def pipeline_us(p: int, S: int, B: float, y: float, links: Links) -> float:

@@ -13,7 +13,7 @@ from gpusim.common.errors import InputError, quote
 from gpusim.common.spreadsheet import count_in, number_in, recorded_rows
 from gpusim.trace.fields import MAX_DURATION_US
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Convolution as RecordedConvolution
+from gpusim.trace.operations import Convolution
 from gpusim.training.networks.network import Network
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE
 
@@ -53,7 +53,7 @@ class LayerTimes:
         for layer, divided, parts, batch, forward_us, backward_us in rows:
             self._times.setdefault((divided, parts), {}).setdefault(batch, {})[layer] = (forward_us, backward_us)
 
-    def curve(self, layers: Collection[str], divided: str, parts: int) -> Curve:
+    def curve(self, layers: Collection[str], divided: str, parts: int) -> BatchCurve:
         """The sum over some layers by batch, of each rank's part.
 
         Where that number of parts was not measured, the time of the nearest smaller number, or of the whole layer, is
@@ -74,7 +74,7 @@ class LayerTimes:
         sums = [
             [share * math.fsum(whole[batch][layer][way] for layer in layers) for batch in batches] for way in (0, 1)
         ]
-        return Curve(batches, sums[0], sums[1])
+        return BatchCurve(batches, sums[0], sums[1])
 
     def update_us(self, parameters: int) -> float:
         """Time to update all of a network's parameters; where no table says, 3 x 4 bytes each at 4 TB/s [D]."""
@@ -85,7 +85,7 @@ class LayerTimes:
 
 
 @dataclass(frozen=True)
-class Curve:
+class BatchCurve:
     """Forward and backward time (us) by batch size: linear between measured sizes, proportional beyond."""
 
     batches: list[int]
@@ -126,7 +126,7 @@ def traced_times(network: Network, trace: Trace, operation_us: Mapping[str, floa
 
     ``operation_us`` has the isolated time of each operation, as replayed; the batch is that of the convolutions.
     """
-    batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, RecordedConvolution)}
+    batches = {operation.shape.batch for operation in trace.operations() if isinstance(operation, Convolution)}
     place = f"trace {trace.name}"
     if len(batches) != 1:
         raise InputError(None, place, f"has convolutions of {len(batches)} batch sizes", "those of one iteration")

@@ -19,7 +19,7 @@ from gpusim.training.paradl import equations
 from gpusim.training.paradl.cluster import Cluster
 from gpusim.training.paradl.divide import CHANNEL, FILTER, ROWS, WHOLE, Halo, by_channel, by_filter, by_rows
 from gpusim.training.paradl.equations import DELTA
-from gpusim.training.paradl.layers import Curve, LayerTimes, sizes
+from gpusim.training.paradl.layers import BatchCurve, LayerTimes, sizes
 from gpusim.training.paradl.segments import balancer, cuts
 
 STRATEGIES = ("data", "spatial", "pipeline", "filter", "channel", "data+filter", "data+spatial")
@@ -55,7 +55,7 @@ def fastest(found: Iterable[Projection | Impossible], memory_limit_bytes: float)
     return min(fitting, key=lambda each: each.iteration_us, default=None)
 
 
-class Oracle:
+class ParadlOracle:
     """Projects iterations of a network on a cluster.
 
     ``gamma`` is the share of the values and gradients of all layers that is held at once. ``copies``: also count the
@@ -187,7 +187,7 @@ class Oracle:
         """Layers whose rows are divided, each with its halo."""
         return by_rows(self.network, width)
 
-    def _pair(self, how: str, width: int) -> tuple[Curve | None, Curve | None]:
+    def _pair(self, how: str, width: int) -> tuple[BatchCurve | None, BatchCurve | None]:
         """Times of the divided layers' parts, and of the other layers."""
         named = self._named(how, width)
         others = [name for name in self.sizes if name not in named]
@@ -258,7 +258,7 @@ class Oracle:
         return {name: curve.at(samples) for name, curve in self._each_curve.items()}
 
     @cached_property
-    def _each_curve(self) -> dict[str, Curve]:
+    def _each_curve(self) -> dict[str, BatchCurve]:
         return {name: self.times.curve([name], WHOLE, 1) for name in self.sizes}
 
     def _balancer(self, samples: float) -> Callable[[int], list[int] | None]:
