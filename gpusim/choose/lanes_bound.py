@@ -17,7 +17,7 @@ from math import fsum, inf
 
 import numpy as np
 
-from gpusim.choose.least import Least, Step
+from gpusim.choose.least import KernelBounds, Least
 from gpusim.choose.simplex import Reals
 from gpusim.model.front_end import CHANNELS, turn_wait_us
 from gpusim.trace.graph import Graph
@@ -121,10 +121,9 @@ def _not_released(waits: Graph, lane: Mapping[str, int], id: str) -> list[int]:
 
 
 def _end(
-    start: float, steps: Sequence[Step], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
+    now: float, steps: Sequence[KernelBounds], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
 ) -> float:
-    """When kernels that run one after the other end, at least."""
-    now = start
+    """When kernels that run one after the other from some time on end, at least."""
     for n, step in enumerate(steps):
         now = _start(now, later if n else first, turn_us, own) + step.us
     return now

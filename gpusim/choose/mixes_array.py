@@ -19,7 +19,7 @@ def use_alone(demand: WarpDemand, count: int) -> Use:
     return use_of(demand, count, mix_times([(demand, count)])[0])
 
 
-class Mixes:
+class MixArrays:
     """Arrays with a row for each mix and a column for each of its kernels, the oldest first.
 
     A row of ``mixes`` tells which of ``uses``, of kernels that have an SM to themselves, are in it.

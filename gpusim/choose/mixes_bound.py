@@ -22,7 +22,7 @@ from math import factorial, fsum, inf
 import numpy as np
 
 from gpusim.choose.least import block_times
-from gpusim.choose.mixes_array import Mixes, use_alone
+from gpusim.choose.mixes_array import MixArrays, use_alone
 from gpusim.choose.simplex import Reals, maximum
 from gpusim.model.contention import chance_older
 from gpusim.model.kernel import KernelModel
@@ -49,7 +49,7 @@ Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
 
 
 @dataclass(frozen=True)
-class Kernel:
+class OptionKernel:
     """A kernel of an option, with the progress of an SM by its number of blocks, relative to the best number."""
 
     model: KernelModel
@@ -63,18 +63,18 @@ class Kernel:
         return self.best * self.model.unit_us * self.model.sm_count
 
 
-def kernel_of(model: KernelModel, work: float) -> Kernel:
+def option_kernel(model: KernelModel, work: float) -> OptionKernel:
     """A kernel with the least time in which all SMs can do its work; ``work`` is in mean blocks."""
     rates = [count / (time * model.unit_us) for count, time in enumerate(block_times(model), 1)]
     best = max(rates)
-    return Kernel(model, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
+    return OptionKernel(model, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
 
 
 @dataclass(frozen=True)
 class Option:
     """One algorithm of an operation."""
 
-    kernels: tuple[Kernel, ...]  # its kernels
+    kernels: tuple[OptionKernel, ...]  # its kernels
     alone_us: float  # least time on an idle GPU
     dram_us: float  # least time for which it keeps DRAM busy
     l2_us: float  # the same of L2
@@ -96,7 +96,7 @@ def one_by_one_us(options: Iterable[Option]) -> float:
     return max(sms_us, dram_us, l2_us)
 
 
-def program_of(
+def linear_program(
     graph: Graph,
     options: Mapping[str, Sequence[Option]],
     capacity: Sequence[int],
@@ -104,7 +104,7 @@ def program_of(
     idle_us: float,
     *,
     loads: bool,
-) -> Program | None:
+) -> LinearProgram | None:
     """The program that bounds the time of all operations, each by one of its options; None: there are too many mixes.
 
     ``capacity`` is that of an SM (`SMLimits.capacity`). The operations of ``chain`` run one after the other. The first
@@ -116,17 +116,17 @@ def program_of(
         kernels, op_of, of_option = _kernels(graph, options, dominated)
         mixes = _mixes(graph, kernels, op_of, capacity, counts)
         if mixes:
-            return Program(kernels, of_option, mixes, capacity, in_chain, idle_us, loads)
+            return LinearProgram(kernels, of_option, mixes, capacity, in_chain, idle_us, loads)
     return None
 
 
 def _kernels(
     graph: Graph, options: Mapping[str, Sequence[Option]], dominated: float
-) -> tuple[list[Kernel], list[int], list[list[tuple[Option, list[int]]]]]:
+) -> tuple[list[OptionKernel], list[int], list[list[tuple[Option, list[int]]]]]:
     """Return the large kernels, the operation of each, and for each operation its options with their large kernels."""
     found = [_not_dominated(options[id], dominated) for id in graph.ids]
     small_us = SMALL * fsum(min((option.sms_us for option in of), default=0.0) for of in found)
-    kernels, op_of = list[Kernel](), list[int]()
+    kernels, op_of = list[OptionKernel](), list[int]()
     of_option: list[list[tuple[Option, list[int]]]] = []
     for o, of in enumerate(found):
         of_option.append([])
@@ -153,7 +153,7 @@ def _not_dominated(options: Sequence[Option], dominated: float) -> list[Option]:
 
 
 def _mixes(
-    graph: Graph, kernels: Sequence[Kernel], op_of: Sequence[int], capacity: Sequence[int], counts: Sequence[int]
+    graph: Graph, kernels: Sequence[OptionKernel], op_of: Sequence[int], capacity: Sequence[int], counts: Sequence[int]
 ) -> list[Mix]:
     """All mixes that fit on an SM; none where there are too many."""
     found: list[Mix] = []
@@ -178,7 +178,7 @@ def _mixes(
     return found if extend((), capacity, set(range(len(graph.ids))), 0) else []
 
 
-def progress_in(kernels: Sequence[Kernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
+def progress_in(kernels: Sequence[OptionKernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
     """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come.
 
     A row for each mix and order, and the mix of each row.
@@ -193,7 +193,7 @@ def progress_in(kernels: Sequence[Kernel], mixes: Sequence[Mix]) -> tuple[Reals,
         paces = np.array([kernels[k].paces[count - 1] for k, count in known])
         at = np.array([[known[int(k), int(count)] for k, count in mix] for mix in members])
         older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
-        by_order = {order: Mixes(uses, at[:, order]).progress() for order in permutations(range(size))}
+        by_order = {order: MixArrays(uses, at[:, order]).progress() for order in permutations(range(size))}
         for order, progress in by_order.items():
             backwards = by_order[order[::-1]][:, ::-1]
             pairs = [older[members[:, a, 0], members[:, b, 0]] for a, b in combinations(order, 2)]
@@ -210,7 +210,7 @@ def progress_in(kernels: Sequence[Kernel], mixes: Sequence[Mix]) -> tuple[Reals,
 # ---- the program
 
 
-class Program:
+class LinearProgram:
     """Maximise the worth of all operations, such that no state of the GPU earns more than 1.
 
     Variables: the price of each kernel, the worth of each operation; of DRAM's, L2's and the chain's time; and for each
@@ -219,7 +219,7 @@ class Program:
 
     def __init__(
         self,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[OptionKernel],
         of_option: Sequence[Sequence[tuple[Option, Sequence[int]]]],
         mixes: Sequence[Mix],
         capacity: Sequence[int],
@@ -248,7 +248,7 @@ class Program:
             for option, of in found
         ]
 
-    def _cost(self, kernels: Sequence[Kernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
+    def _cost(self, kernels: Sequence[OptionKernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
         """Worth of an option, as factors of the variables."""
         cost = np.zeros(self.width)
         for k in of:

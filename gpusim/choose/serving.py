@@ -120,9 +120,9 @@ def other_seeds(trace: Trace) -> Iterator[Trace]:
 
 
 def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], free: Sequence[str]) -> dict[str, Any]:
-    """What `gpusim.choose.advise.Choice` holds of requests: means over some replays, each with arrivals of its own.
+    """What `gpusim.choose.advise.SettingResult` holds of requests: means over some replays.
 
-    ``free`` are the programs whose throughput counts.
+    Each replay has arrivals of its own. ``free`` are the programs whose throughput counts.
     """
     of_requests, restarted = arriving(trace), looping(trace)
     others = [name for name in alone_us if name not in restarted]

@@ -190,7 +190,7 @@ class Mps(Parts):
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class MigProfile:
     """A MIG profile."""
 
     sms: int  # of an instance
@@ -199,23 +199,23 @@ class Profile:
     id: int  # of ``nvidia-smi mig -cgi``
 
 
-def _sevenths(one: int, two: int, three: int, four: int, seven: int) -> dict[str, Profile]:
+def _sevenths(one: int, two: int, three: int, four: int, seven: int) -> dict[str, MigProfile]:
     """Profiles of a GPU of seven compute slices, by their SMs."""
     return {
-        "1g": Profile(one, 1, (0, 1, 2, 3, 4, 5, 6), 19),
-        "2g": Profile(two, 2, (0, 2, 4), 14),
-        "3g": Profile(three, 4, (0, 4), 9),
-        "4g": Profile(four, 4, (0,), 5),
-        "7g": Profile(seven, 8, (0,), 0),
+        "1g": MigProfile(one, 1, (0, 1, 2, 3, 4, 5, 6), 19),
+        "2g": MigProfile(two, 2, (0, 2, 4), 14),
+        "3g": MigProfile(three, 4, (0, 4), 9),
+        "4g": MigProfile(four, 4, (0,), 5),
+        "7g": MigProfile(seven, 8, (0,), 0),
     }
 
 
-def _quarters(one: int, two: int, four: int) -> dict[str, Profile]:
+def _quarters(one: int, two: int, four: int) -> dict[str, MigProfile]:
     """Profiles of a GPU of four compute slices, by their SMs."""
     return {
-        "1g": Profile(one, 2, (0, 2, 4, 6), 14),
-        "2g": Profile(two, 4, (0, 4), 5),
-        "4g": Profile(four, 8, (0,), 0),
+        "1g": MigProfile(one, 2, (0, 2, 4, 6), 14),
+        "2g": MigProfile(two, 4, (0, 4), 5),
+        "4g": MigProfile(four, 8, (0,), 0),
     }
 
 
@@ -260,7 +260,7 @@ class Mig(Parts):
         unused = frozenset(range(gpu.sm_count)).difference(*self._parts)
         return list(zip([self._parts[0] | unused, *self._parts[1:]], self._shares, strict=True))
 
-    def _chosen(self, profiles: dict[str, Profile], streams: Sequence[str]) -> list[str]:
+    def _chosen(self, profiles: dict[str, MigProfile], streams: Sequence[str]) -> list[str]:
         if self.slices is None:
             count = min(len(streams), max(len(one.starts) for one in profiles.values()))  # others wait
             return [[name for name, one in profiles.items() if placeable([one] * count)][-1]] * count
@@ -277,7 +277,7 @@ class Mig(Parts):
         return chosen
 
 
-def mig_profiles(gpu: GPU) -> dict[str, Profile]:
+def mig_profiles(gpu: GPU) -> dict[str, MigProfile]:
     """The MIG profiles of a GPU, which has to have some."""
     profiles = MIG_PROFILES.get((gpu.compute_capability, gpu.sm_count))
     if profiles is None:
@@ -287,10 +287,10 @@ def mig_profiles(gpu: GPU) -> dict[str, Profile]:
     return profiles
 
 
-def placeable(profiles: Sequence[Profile]) -> bool:
+def placeable(profiles: Sequence[MigProfile]) -> bool:
     """Whether instances of these profiles fit beside one another, each from an eighth where it may start."""
 
-    def place(rest: Sequence[Profile], taken: frozenset[int]) -> bool:
+    def place(rest: Sequence[MigProfile], taken: frozenset[int]) -> bool:
         if not rest:
             return True
         return any(
