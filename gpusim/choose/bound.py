@@ -10,7 +10,7 @@ of both ends: the least and the most that they can touch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from math import fsum
 
@@ -112,11 +112,12 @@ class Bounds:
     def of_plan(self, work: PlannedWork, plan: Plan) -> float:
         """A lower bound for one plan of all or part of the work, us."""
         found = {id: self.least(id, plan.algorithms.get(id, ""), work) for id in work.graph.ids}
-        graph = work.planned(replace(plan, lanes=()))
+        waits, waiting = work.planned(plan), {later for later, _ in plan.waits}
         choices = {id: [one] for id, one in found.items()}
-        lanes_us = least_in_lanes(graph, plan.lanes, choices, self._turn_us, bool(plan.sms)) if self.planned else 0.0
-        chain_us = _longest_chain(work.planned(plan), {id: one.alone_us for id, one in found.items()})[0]
-        idle = min((one.idle_us for id, one in found.items() if not graph.before[id]), default=0.0)
+        lanes_us = least_in_lanes(waits, plan.lanes, choices, self._turn_us, bool(plan.sms))
+        chain_us = _longest_chain(waits, {id: one.alone_us for id, one in found.items()})[0]
+        ready = [one for id, one in found.items() if not work.graph.before[id] and id not in waiting]
+        idle = min((one.idle_us for one in ready), default=0.0)
         return max(chain_us, lanes_us, *(idle + fsum(one.busy_us[r] for one in found.values()) for r in (1, 2)))
 
     def of_any(self, work: PlannedWork) -> Bound:

@@ -24,6 +24,7 @@ import numpy as np
 from gpusim.choose.least import block_times
 from gpusim.choose.mixes_array import MixArrays, use_alone
 from gpusim.choose.simplex import Reals, maximum
+from gpusim.common.tables import grouped
 from gpusim.model.contention import chance_older
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.graph import Graph
@@ -185,25 +186,24 @@ def progress_in(kernels: Sequence[OptionKernel], mixes: Sequence[Mix]) -> tuple[
     """
     found: list[Reals] = []
     of_row: list[Mix] = []
-    for size in sorted({len(mix) for mix in mixes}):
-        members = np.array([mix for mix in mixes if len(mix) == size])
-        alike = {(int(k), int(count)) for k, count in members.reshape(-1, 2)}
-        known = {(k, count): n for n, (k, count) in enumerate(sorted(alike))}
+    older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
+    for size, alike in sorted(grouped(mixes, len).items()):
+        known = sorted({pair for mix in alike for pair in mix})
         uses = [use_alone(kernels[k].model.demand, count) for k, count in known]
         paces = np.array([kernels[k].paces[count - 1] for k, count in known])
-        at = np.array([[known[int(k), int(count)] for k, count in mix] for mix in members])
-        older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
-        by_order = {order: MixArrays(uses, at[:, order]).progress() for order in permutations(range(size))}
+        place_of = {pair: n for n, pair in enumerate(known)}
+        at = np.array([[place_of[pair] for pair in mix] for mix in alike]).T
+        members = np.array([k for k, _ in known])[at]
+        by_order = {order: MixArrays(uses, at[list(order)]).progress() for order in permutations(range(size))}
         for order, progress in by_order.items():
-            backwards = by_order[order[::-1]][:, ::-1]
-            pairs = [older[members[:, a, 0], members[:, b, 0]] for a, b in combinations(order, 2)]
-            first = np.mean(pairs, axis=0)[:, None] if pairs else 1.0
-            rows = np.zeros((len(members), len(kernels)))
-            place = members[:, order, 0]
-            values = (first * progress + (1.0 - first) * backwards) * paces[at[:, order]]
-            np.put_along_axis(rows, place, values, axis=1)
+            backwards = by_order[order[::-1]][::-1]
+            pairs = [older[members[a], members[b]] for a, b in combinations(order, 2)]
+            first = np.mean(pairs, axis=0) if pairs else 1.0
+            rows = np.zeros((len(alike), len(kernels)))
+            values = (first * progress + (1.0 - first) * backwards) * paces[at[list(order)]]
+            np.put_along_axis(rows, members[list(order)].T, values.T, axis=1)
             found.append(rows)
-            of_row += [mix for mix in mixes if len(mix) == size]
+            of_row += alike
     return np.vstack(found), of_row
 
 

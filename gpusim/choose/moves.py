@@ -172,11 +172,13 @@ def within(
     Repeatedly looks at the set of concurrent operations that needs the most workspace, and changes the algorithm that
     saves memory at the least cost in time per byte. The algorithms of the convolutions in ``keep`` stay.
     """
+    if limit_bytes is None:
+        return plan
     kept, graph = set(keep), work.planned(plan)
-    while limit_bytes is not None:
+    while True:
         most, live = most_live(graph, workspace_bytes(work, plan))
         if most <= limit_bytes:
-            break
+            return plan
         options = []
         for id in live:
             known = work.algorithms[id]
@@ -191,7 +193,6 @@ def within(
             return None
         _, _, id, name = min(options)
         plan = replace(plan, algorithms={**plan.algorithms, id: name})
-    return plan
 
 
 def streams_near(work: PlannedWork, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[Plan]:
