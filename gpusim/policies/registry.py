@@ -104,11 +104,11 @@ def _offered(entry: EntryPoint) -> type[Policy]:
 
 def _policy_class(item: object, place: str) -> type[Policy]:
     """A class as a policy; one that is no dataclass is made one."""
-    if inspect.isclass(item) and issubclass(item, Policy) and inspect.isabstract(item):
-        lacking = ", ".join(sorted(item.__abstractmethods__))
-        raise InputError(None, place, f"{quote(item.__name__)} does not define {lacking}", f"{POLICY_CLASS} that does")
     if not (inspect.isclass(item) and issubclass(item, Policy)):
         raise InputError(None, place, f"{quote(getattr(item, '__name__', item))} is no policy", POLICY_CLASS)
+    if inspect.isabstract(item):
+        lacking = ", ".join(sorted(item.__abstractmethods__))
+        raise InputError(None, place, f"{quote(item.__name__)} does not define {lacking}", f"{POLICY_CLASS} that does")
     if not isinstance(getattr(item, "name", None), str):
         raise InputError(None, place, f"{quote(item.__name__)} has no name", 'a class attribute, such as name = "mine"')
     try:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.numbers import MOST_DIGITS
 from gpusim.common.tables import counted
+from gpusim.policies.checks import name_of
 from gpusim.policies.interface import BY_NAME, OF_STREAMS, Policy
 
 T = TypeVar("T")
@@ -103,8 +104,9 @@ def deepcopied(policy: Policy) -> Policy:
     try:
         return deepcopy(policy)
     except Exception as error:
-        name = getattr(policy, "name", type(policy).__name__)
-        raise wrong(name, f"cannot be copied ({described(error)})", "one that can, for several GPUs") from error
+        raise wrong(
+            name_of(policy), f"cannot be copied ({described(error)})", "one that can, for several GPUs"
+        ) from error
 
 
 def for_streams(policy: Policy, streams: Sequence[str], mine: Sequence[str]) -> Policy:
