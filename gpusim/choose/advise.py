@@ -48,7 +48,7 @@ from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import SHARING, normalised_progress, sharing, undominated
 from gpusim.results.result import Result
-from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
+from gpusim.session import AnyGPU, AnyTrace, Assumption, Session, Starved, opened, warning
 from gpusim.trace.edit import merge
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
@@ -66,7 +66,6 @@ GROWS = 2.0  # times the mean latency of the first third, from which on that of 
 R = TypeVar("R")
 T = TypeVar("T")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
-PLACED: tuple[Keep, ...] = ("placements",)
 
 
 @dataclass(frozen=True)
@@ -373,7 +372,7 @@ def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, ste
 def _choice(shared: _Shared, way: Setting) -> SettingResult:
     """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
-    once = session.replay(trace, way.policy, keep=PLACED)
+    once = session.replay(trace, way.policy, keep=("placements",))
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if with_arrivals(trace):
         runs = [once, *(session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]

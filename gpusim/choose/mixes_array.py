@@ -8,15 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.choose.simplex import Reals
-from gpusim.model.contention import WarpDemand, mix_times, use_of
 from gpusim.model.mixing import CHAINED_CYCLES, CHAINED_WARPS, LEAST_LEFT, LONGEST_BURST, ROUNDS, Use
 
 Places = npt.NDArray[np.int64]
-
-
-def use_alone(demand: WarpDemand, count: int) -> Use:
-    """Use of an SM by some blocks of a kernel that have it to themselves."""
-    return use_of(demand, count, mix_times([(demand, count)])[0])
 
 
 class MixArrays:

@@ -22,10 +22,10 @@ from math import factorial, fsum, inf
 import numpy as np
 
 from gpusim.choose.least import block_times
-from gpusim.choose.mixes_array import MixArrays, use_alone
+from gpusim.choose.mixes_array import MixArrays
 from gpusim.choose.simplex import Reals, maximum
 from gpusim.common.tables import grouped
-from gpusim.model.contention import chance_older
+from gpusim.model.contention import chance_older, mix_times, use_of
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.graph import Graph
 
@@ -189,7 +189,8 @@ def progress_in(kernels: Sequence[OptionKernel], mixes: Sequence[Mix]) -> tuple[
     older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
     for size, alike in sorted(grouped(mixes, len).items()):
         known = sorted({pair for mix in alike for pair in mix})
-        uses = [use_alone(kernels[k].model.demand, count) for k, count in known]
+        alone = [(kernels[k].model.demand, count) for k, count in known]
+        uses = [use_of(*one, mix_times([one])[0]) for one in alone]
         paces = np.array([kernels[k].paces[count - 1] for k, count in known])
         place_of = {pair: n for n, pair in enumerate(known)}
         at = np.array([[place_of[pair] for pair in mix] for mix in alike]).T
@@ -229,8 +230,7 @@ class LinearProgram:
     ) -> None:
         self.of_kernel, self.capacity, self.mixes = kernels, capacity, set(mixes)
         self.done, self.of_row = progress_in(kernels, mixes)
-        self.kernels, self.ops = len(kernels), len(of_option)
-        self.of_option = of_option
+        self.kernels, self.of_option = len(kernels), of_option
         ranges = list(product(_ranges(DRAM_LOADS), _ranges(L2_LOADS))) if loads else [((0.0, inf), (0.0, inf))]
         self.ends = [(dram[1], l2[1]) for dram, l2 in ranges]
         slowdown = [[one.model.slowdown(dram[0], l2[0], 1.0, 1.0) for one in kernels] for dram, l2 in ranges]
@@ -238,21 +238,19 @@ class LinearProgram:
         self.dram = np.array([one.model.load.dram * one.demand for one in kernels])
         self.l2 = np.array([one.model.load.l2 * one.demand for one in kernels])
         self.scale = fsum(one.us for one in kernels) or 1.0
-        self.rest = self.kernels + self.ops  # where DRAM, L2 and the chain begin
+        self.rest = self.kernels + len(of_option)  # where DRAM, L2 and the chain begin
         self.width = self.rest + 3 + 3 * len(ranges)
         self.idle = idle_us / self.scale
         self.prices = np.zeros(self.width)
         self.costs = [
-            (o, self._cost(kernels, of, option, in_chain[o]))
-            for o, found in enumerate(of_option)
-            for option, of in found
+            (o, self._cost(of, option, in_chain[o])) for o, found in enumerate(of_option) for option, of in found
         ]
 
-    def _cost(self, kernels: Sequence[OptionKernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
+    def _cost(self, of: Sequence[int], option: Option, in_chain: bool) -> Reals:
         """Worth of an option, as factors of the variables."""
         cost = np.zeros(self.width)
         for k in of:
-            cost[k] = kernels[k].us / self.scale
+            cost[k] = self.of_kernel[k].us / self.scale
         chain_us = option.alone_us if in_chain else 0.0
         cost[self.rest : self.rest + 3] = np.array([option.dram_us, option.l2_us, chain_us]) / self.scale
         return cost

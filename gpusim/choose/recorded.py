@@ -32,6 +32,7 @@ from gpusim.choose.explain import (
     Group,
     added,
     in_groups,
+    longest_first,
     overlaps,
     side_by_side,
 )
@@ -136,8 +137,7 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
         late = {NO_ROOM: no_room_us, LAUNCH: launch_us, OTHER: late_us - no_room_us - launch_us}
         all_us = added((late, _shared(expected, one.took_us, alone_us)))
         by_us = {} if waits else {name: us for name, us in all_us.items() if us > 0.0}
-        together = summed((short_name(other.kind[0]), us) for other, us in (*running, *before))
-        names = tuple(sorted(together, key=lambda name: -together[name]))
+        names = longest_first((other.kind[0], us) for other, us in (*running, *before))
         overlap_us = min(one.took_us, fsum(us for _, us in running))
         found.append(Overlapped(one, alone_us, late_us, overlap_us, names, fsum(expected.values()), by_us))
     return found

@@ -104,9 +104,8 @@ def deepcopied(policy: Policy) -> Policy:
     try:
         return deepcopy(policy)
     except Exception as error:
-        raise wrong(
-            name_of(policy), f"cannot be copied ({described(error)})", "one that can, for several GPUs"
-        ) from error
+        problem = f"cannot be copied ({described(error)})"
+        raise wrong(name_of(policy), problem, "one that can, for several GPUs") from error
 
 
 def for_streams(policy: Policy, streams: Sequence[str], mine: Sequence[str]) -> Policy:
