@@ -219,7 +219,7 @@ def _error(one: SettingResult) -> str:
 def slowdowns(advice: Advice) -> Figure:
     """The slowdown of the first program against that of the second, a marker for each mechanism, the Pareto front."""
     first, second = list(advice.best.slowdown)[:2]
-    known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != float("inf")]
+    known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != inf]
     from matplotlib.ticker import LogLocator, NullLocator
 
     with new_figure(3.6) as figure:

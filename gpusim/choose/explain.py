@@ -147,7 +147,7 @@ def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step 
     )
 
 
-def other_arrangements(trace: Trace, session: Session, step: Step = no_step) -> dict[str, float]:
+def other_arrangements(trace: Trace, session: Session, step: Step) -> dict[str, float]:
     """Makespan under other policies than plain streams, us, the shortest first."""
     others = {}
     for policy in ("serial", split_policy(session.gpu), "even", "warped-slicer"):

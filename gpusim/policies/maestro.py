@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from math import fsum
 
 from gpusim.common.tables import counted
@@ -69,7 +70,7 @@ class Search:
 
 def neighbours(config: Config, streams: int) -> list[Config]:
     """One step from everyone to everyone else, the direction of the last step first and its reverse left out."""
-    moves = [(giver, taker) for giver in range(streams) for taker in range(streams) if giver != taker]
+    moves = list(permutations(range(streams), 2))
     if config.moves:
         last = config.moves[-1]
         moves = [last, *(m for m in moves if m not in (last, (last[1], last[0])))]

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from math import inf
 from typing import ClassVar
 
@@ -163,8 +163,8 @@ class OracleInterSM(Oracle):
             return _Space([in_sms((n, units - n)) for n in range(1, units)] if streams == 2 else [in_sms((units,))])
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
-            for giver, taker in product(range(streams), repeat=2):
-                if giver != taker and counts[giver] > width * step:
+            for giver, taker in permutations(range(streams), 2):
+                if counts[giver] > width * step:
                     moved = list(counts)
                     moved[giver] -= width * step
                     moved[taker] += width * step
@@ -199,8 +199,7 @@ class OracleIntraSM(Oracle):
             return _Space(list(product(*(range(1, most + 1) for most in most_blocks))))
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
-            changes = [(i, j, sign) for i, j in product(range(streams), repeat=2) for sign in (1, -1)]
-            for i, j, sign in changes:
+            for i, j, sign in product(range(streams), range(streams), (1, -1)):
                 moved = list(counts)
                 moved[i] += sign * width
                 if i != j:
