@@ -372,7 +372,7 @@ def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, ste
 def _choice(shared: _Shared, way: Setting) -> SettingResult:
     """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
-    once = session.replay(trace, way.policy, keep=("placements",))
+    once = session.replay(trace, way.policy, keep=["placements"])
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if with_arrivals(trace):
         runs = [once, *(session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
