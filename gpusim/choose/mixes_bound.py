@@ -46,7 +46,7 @@ MARGIN = 1e-7
 MANY = 3000  # constraints, above which those leave the program that are loose
 LOOSE = 0.1  # a constraint that is so far from binding leaves the program
 ENDLESS = 1e6  # a load that is none
-Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
+BlockMix = tuple[tuple[int, int], ...]  # kernels with their blocks
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,13 @@ def _not_dominated(options: Sequence[Option], dominated: float) -> list[Option]:
 
 def _mixes(
     graph: Graph, kernels: Sequence[OptionKernel], op_of: Sequence[int], capacity: Sequence[int], counts: Sequence[int]
-) -> list[Mix]:
+) -> list[BlockMix]:
     """All mixes that fit on an SM; none where there are too many."""
-    found: list[Mix] = []
+    found: list[BlockMix] = []
     rows = 0
     free = [{b for b, other in enumerate(graph.ids) if graph.independent(id, other)} for id in graph.ids]
 
-    def extend(mix: Mix, room: Sequence[int], allowed: set[int], first: int) -> bool:
+    def extend(mix: BlockMix, room: Sequence[int], allowed: set[int], first: int) -> bool:
         nonlocal rows
         for k in range(first, len(kernels)):
             model, op = kernels[k].model, op_of[k]
@@ -179,13 +179,13 @@ def _mixes(
     return found if extend((), capacity, set(range(len(graph.ids))), 0) else []
 
 
-def progress_in(kernels: Sequence[OptionKernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
+def progress_in(kernels: Sequence[OptionKernel], mixes: Sequence[BlockMix]) -> tuple[Reals, list[BlockMix]]:
     """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come.
 
     A row for each mix and order, and the mix of each row.
     """
     found: list[Reals] = []
-    of_row: list[Mix] = []
+    of_row: list[BlockMix] = []
     older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
     for size, alike in sorted(grouped(mixes, len).items()):
         known = sorted({pair for mix in alike for pair in mix})
@@ -222,7 +222,7 @@ class LinearProgram:
         self,
         kernels: Sequence[OptionKernel],
         of_option: Sequence[Sequence[tuple[Option, Sequence[int]]]],
-        mixes: Sequence[Mix],
+        mixes: Sequence[BlockMix],
         capacity: Sequence[int],
         in_chain: Sequence[bool],
         idle_us: float,
@@ -315,14 +315,14 @@ class LinearProgram:
         self.done, self.of_row = np.vstack([self.done, done]), self.of_row + of_row
         return self.earned(self.prices)[0] > 1.0 + CLOSE
 
-    def _neighbours(self, mix: Mix) -> Iterator[Mix]:
+    def _neighbours(self, mix: BlockMix) -> Iterator[BlockMix]:
         """The mix with other numbers of blocks of one kernel, as far as they fit."""
         for n, (k, _) in enumerate(mix):
             others = (*mix[:n], *mix[n + 1 :])
             for count in range(1, self._most(k, others) + 1):
                 yield (*mix[:n], (k, count), *mix[n + 1 :])
 
-    def _most(self, k: int, others: Mix) -> int:
+    def _most(self, k: int, others: BlockMix) -> int:
         """Blocks of a kernel that fit beside others."""
         held = np.sum([np.array(self.of_kernel[i].model.need) * count for i, count in others], axis=0)
         left = np.array(self.capacity) - held

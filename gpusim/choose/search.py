@@ -31,7 +31,7 @@ from typing import Literal, get_args
 from gpusim.choose import moves
 from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
-from gpusim.choose.chosen import ChosenError, Kind, chosen_error, expected_gain, is_sure, steps_taken
+from gpusim.choose.chosen import ChoiceKind, ChosenError, chosen_error, expected_gain, is_sure, steps_taken
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.judge import ORDERS, Candidate, Judge, Order, frontier, gain_percent, is_less, key_of
 from gpusim.choose.micro_batches import Divided, divided_convolutions
@@ -72,7 +72,7 @@ JOINED = 12  # plans of a network that are made of those of its blocks, for as m
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
 PLAIN = ("streams, fastest", "serial, fastest")  # what a program has without a plan
 UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
-Objective = Literal["makespan", "memory"]
+PlanObjective = Literal["makespan", "memory"]
 Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 
 
@@ -83,7 +83,7 @@ class Selection:
     work: PlannedWork  # the operations with the algorithms that they could take
     session: Session  # where plans were replayed
     bounds: Bounds  # lower bounds of its plans
-    objective: Objective  # what was wanted
+    objective: PlanObjective  # what was wanted
     order: Order  # who decides in which order streams start
     best: Candidate  # the recommended plan: the one found, or, where a tie, `simpler`
     found: Candidate  # the plan with the least expected makespan
@@ -141,7 +141,7 @@ def select(
     gpu: AnyGPU | Session | None = None,
     *,
     memory_bytes: int | None = None,
-    objective: Objective = "makespan",
+    objective: PlanObjective = "makespan",
     sharing: str = "all",
     streams: str | Lanes = "search",
     order: Order = "any",
@@ -173,7 +173,7 @@ def select(
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
-    known_of = {"objective": get_args(Objective), "sharing": moves.SHARING, "order": ORDERS}
+    known_of = {"objective": get_args(PlanObjective), "sharing": moves.SHARING, "order": ORDERS}
     for (name, known), value in zip(known_of.items(), (objective, sharing, order), strict=True):
         if not (isinstance(value, str) and value in known):
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
@@ -195,7 +195,7 @@ def select(
 def _select(
     session: Session,
     limit: int | None,
-    objective: Objective,
+    objective: PlanObjective,
     sharing: str,
     streams: str | Lanes,
     order: Order,
@@ -236,7 +236,7 @@ def _select(
         raise InputError(None, "--streams", problem, "other streams, or more memory")
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
-    kinds: tuple[Kind, Kind] = ("order", "order") if order == "host" else ("algorithms", "plan")
+    kinds: tuple[ChoiceKind, ChoiceKind] = ("order", "order") if order == "host" else ("algorithms", "plan")
     mean_us = moves.mean_alone_us(work, bounds)
     inside_error, error = (chosen_error(gpu.name, mean_us, kind) for kind in kinds)
     simpler = plain

@@ -16,7 +16,7 @@ from gpusim.common.tables import counted
 from gpusim.policies.interface import Grant, KernelView, Partition, View, parameter
 from gpusim.policies.smk import drf
 from gpusim.policies.spatial import Split, even_counts, streams_now
-from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
+from gpusim.policies.tools.measure import MeasuredKinds, MeasuringPolicy, kinds, steady
 from gpusim.policies.tools.mixes import residents_of, unshared, useful_blocks
 
 SPATIAL, INTRA = "spatial", "intra"
@@ -99,7 +99,7 @@ class Maestro(MeasuringPolicy):
         "better (Park et al., ASPLOS'17)"
     )
     eps: float = parameter(0.01, "gain in STP, relative, that a step must show to be kept", least=0)
-    _searches: dict[Kinds, Search] = field(default_factory=dict, init=False, repr=False)
+    _searches: dict[MeasuredKinds, Search] = field(default_factory=dict, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
 
     def partition(self, view: View) -> Partition:
