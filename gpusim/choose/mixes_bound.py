@@ -289,7 +289,8 @@ class LinearProgram:
         best = 0.0
         for _ in range(ROUNDS):
             prices = maximum(target, np.array(rows), np.append(limits, np.zeros(len(rows) - len(limits))))
-            earned, violated = self.earned(prices)
+            values = self._values(prices)
+            earned = self._earned(prices, values)
             if self._worth(prices) > best * earned:
                 best, self.prices = self._worth(prices) / earned, prices / earned
             if best >= (1.0 - CLOSE) * float(target @ prices):
@@ -298,13 +299,16 @@ class LinearProgram:
                 best = 0.0  # it did not know those mixes
             if len(rows) > MANY:
                 rows = [row for n, row in enumerate(rows) if n < len(limits) or row @ prices > -LOOSE]
-            rows += violated
-        self.prices = self.prices / max(1.0, self.earned(self.prices)[0])  # of mixes that came last, too
+            rows += self._violated(prices, values)
+        earned = self._earned(self.prices, self._values(self.prices))  # of mixes that came last, too
+        self.prices = self.prices / max(1.0, earned)
         return (self._worth(self.prices) + self.idle) * self.scale
 
     def _look_between(self) -> bool:
         """Look at further numbers of blocks near the mixes that earn most; tells whether one earns more than 1."""
-        values = np.max([self._value(at, self.prices) for at in range(len(self.ends))], axis=0)
+        each = [self.in_range(at, self.prices) for at in range(len(self.ends))]
+        time = float(self.prices[self.rest : self.rest + 3].sum())
+        values = np.max([self.done @ of_kernel + loads + time for of_kernel, _, loads in each], axis=0)
         most = np.argpartition(-values, min(NEAR, len(values) - 1))[:NEAR]
         near = dict.fromkeys(mix for n in most for mix in self._neighbours(self.of_row[n]))
         new = [mix for mix in near if mix not in self.mixes]
@@ -313,7 +317,7 @@ class LinearProgram:
         self.mixes.update(new)
         done, of_row = progress_in(self.of_kernel, new)
         self.done, self.of_row = np.vstack([self.done, done]), self.of_row + of_row
-        return self.earned(self.prices)[0] > 1.0 + CLOSE
+        return self._earned(self.prices, self._values(self.prices)) > 1.0 + CLOSE
 
     def _neighbours(self, mix: BlockMix) -> Iterator[BlockMix]:
         """The mix with other numbers of blocks of one kernel, as far as they fit."""
@@ -329,12 +333,6 @@ class LinearProgram:
         model = self.of_kernel[k].model
         return min(model.blocks_per_sm, *(int(r // n) for r, n in zip(left, model.need, strict=True) if n))
 
-    def _value(self, at: int, prices: Reals) -> Reals:
-        """Earnings of each mix in a range, with the prices of time."""
-        of_kernel, _, loads = self.in_range(at, prices)
-        values: Reals = self.done @ of_kernel + loads + float(prices[self.rest : self.rest + 3].sum())
-        return values
-
     def _worth(self, prices: Reals) -> float:
         """The objective: the sum of the least worth of each operation, less the idle time of the chain at its price."""
         least: dict[int, float] = {}
@@ -342,16 +340,26 @@ class LinearProgram:
             least[o] = min(least.get(o, inf), float(cost @ prices))
         return fsum(least.values()) - float(prices[self.rest + 2]) * self.idle
 
-    def earned(self, prices: Reals) -> tuple[float, list[Reals]]:
-        """The most that any state earns, and constraints that the prices violate."""
-        most, violated = 0.0, list[Reals]()
-        each = [self.in_range(at, prices) for at in range(len(self.ends))]
-        values = np.array([of_kernel for of_kernel, _, _ in each]) @ self.done.T
-        for at, (_, earns, loads) in enumerate(each):
-            top = np.argpartition(-values[at], min(ADDED, len(self.done) - 1))[:ADDED]
-            violated += [self._row(at, self.done[n]) for n in top if values[at, n] > earns + MARGIN]
-            most = max(most, float(values[at].max()) + loads)
-        return most + float(prices[self.rest : self.rest + 3].sum()), violated
+    def _values(self, prices: Reals) -> Reals:
+        """Earnings of each mix in each range, without the prices of time and of loads."""
+        values: Reals = np.array([self.in_range(at, prices)[0] for at in range(len(self.ends))]) @ self.done.T
+        return values
+
+    def _earned(self, prices: Reals, values: Reals) -> float:
+        """The most that any state earns."""
+        most = 0.0
+        for at, of_mix in enumerate(values):
+            most = max(most, float(of_mix.max()) + self.in_range(at, prices)[2])
+        return most + float(prices[self.rest : self.rest + 3].sum())
+
+    def _violated(self, prices: Reals, values: Reals) -> list[Reals]:
+        """Constraints that the prices violate."""
+        found: list[Reals] = []
+        for at, of_mix in enumerate(values):
+            limit = self.in_range(at, prices)[1] + MARGIN
+            top = np.argpartition(-of_mix, min(ADDED, len(of_mix) - 1))[:ADDED]
+            found += [self._row(at, self.done[n]) for n in top if of_mix[n] > limit]
+        return found
 
     def in_range(self, at: int, prices: Reals) -> tuple[Reals, float, float]:
         """The price of each kernel in a range, the loads off; what an SM may earn; and what the loads are worth."""
