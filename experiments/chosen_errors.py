@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import fsum, sqrt
 from typing import Any
 
-from gpusim.choose.chosen import MEASURED, ChosenError, Kind, length_of
+from gpusim.choose.chosen import MEASURED, ChoiceKind, ChosenError, length_of
 from gpusim.common.files import write_text
 from gpusim.common.tables import grouped
 
@@ -36,7 +36,7 @@ class Point:
         return self.predicted, self.measured
 
 
-Evidence = Mapping[Kind, Sequence[Point]]
+Evidence = Mapping[ChoiceKind, Sequence[Point]]
 """Chosen plans that were measured, by kind of choice."""
 
 

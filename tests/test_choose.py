@@ -20,7 +20,7 @@ from gpusim.choose.bound import Bounds
 from gpusim.choose.judge import Judge
 from gpusim.choose.least import Least
 from gpusim.choose.moves import MIXES, SHARING, all_algorithms, all_lanes, shared, splits, with_split
-from gpusim.choose.plan import Plan, Work, memory_bytes, most_live, planned_trace, tensor_bytes
+from gpusim.choose.plan import Plan, PlannedWork, memory_bytes, most_live, planned_trace, tensor_bytes
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import Selection, select, work_of
 from gpusim.common.errors import InputError
@@ -242,7 +242,7 @@ def problems(draw: st.DrawFn, most: int = 3) -> Trace:
     return trace(*(stream(f"s{n}", op) for n, op in enumerate(ops)))
 
 
-def every_plan(work: Work, sharing: str) -> list[Plan]:
+def every_plan(work: PlannedWork, sharing: str) -> list[Plan]:
     return [
         plan
         for lanes in all_lanes(work.graph)
@@ -251,7 +251,7 @@ def every_plan(work: Work, sharing: str) -> list[Plan]:
     ]
 
 
-def replayed(work: Work, plan: Plan, session: Session) -> float:
+def replayed(work: PlannedWork, plan: Plan, session: Session) -> float:
     return session.makespan_us(planned_trace(work, plan), plan.policy)
 
 

@@ -18,7 +18,7 @@ from gpusim.calibrate.fit import anchored
 from gpusim.choose.bound import Bounds, bound_of_trace, displaced_bytes
 from gpusim.choose.least import JUMPED, Least, least_of_kernel, least_of_launches, least_work, less_of, tile_works
 from gpusim.choose.moves import fastest, first_splits, lane_weights
-from gpusim.choose.plan import Plan, Work, planned_trace
+from gpusim.choose.plan import Plan, PlannedWork, planned_trace
 from gpusim.choose.search import select, work_of
 from gpusim.engine.launches import jitter_factor
 from gpusim.engine.skipping import SKIPPED_WAVES
@@ -150,7 +150,7 @@ def recorded(name: str) -> Bounds:
 
 
 @st.composite
-def recorded_plans(draw: st.DrawFn) -> tuple[Bounds, Work, list[Plan]]:
+def recorded_plans(draw: st.DrawFn) -> tuple[Bounds, PlannedWork, list[Plan]]:
     """Some operations of a recording, in any streams, by any algorithms, with any way to share the GPU.
 
     Many plans of few parts of recordings: the bound of all plans of a part takes longest.
@@ -160,7 +160,7 @@ def recorded_plans(draw: st.DrawFn) -> tuple[Bounds, Work, list[Plan]]:
     return bounds, work, [draw_plan(draw, bounds, work) for _ in range(24)]
 
 
-def draw_plan(draw: st.DrawFn, bounds: Bounds, work: Work) -> Plan:
+def draw_plan(draw: st.DrawFn, bounds: Bounds, work: PlannedWork) -> Plan:
     lanes: list[list[str]] = [[] for _ in range(4)]
     for id in work.graph.ids:
         lanes[draw(st.integers(0, 3))].append(id)
@@ -179,7 +179,7 @@ def draw_plan(draw: st.DrawFn, bounds: Bounds, work: Work) -> Plan:
 
 @examples(24)
 @given(recorded_plans())
-def test_no_replay_of_recorded_kernels_beats_the_bound(given: tuple[Bounds, Work, list[Plan]]) -> None:
+def test_no_replay_of_recorded_kernels_beats_the_bound(given: tuple[Bounds, PlannedWork, list[Plan]]) -> None:
     """A convolution takes longer after others, by as much as these touch: any part of a module, by any algorithms."""
     bounds, work, plans = given
     any_us = bounds.of_any(work).us

@@ -14,7 +14,7 @@ from test_choose import Choice, choosing
 from tiny import launch, stream, tiny, trace
 
 from gpusim import cli, load_gpu, load_trace, replay
-from gpusim.choose.micro_batches import MOST_DIVISIONS, Division, Part, divided_convolutions, front
+from gpusim.choose.micro_batches import MOST_DIVISIONS, BatchPart, Division, divided_convolutions, front
 from gpusim.choose.report import as_json, plan_trace
 from gpusim.choose.search import UNDIVIDED, Selection, select
 from gpusim.session import Session
@@ -51,7 +51,7 @@ def chosen(selection: Selection) -> dict[str, str]:
 
 def test_equal_parts_take_as_often_as_long() -> None:
     """With time 2 + n for n images and workspace n, 8 images take 10, 12, 16 and 24 as workspace halves."""
-    parts = [Part(n, "A", 2.0 + n, n) for n in (1, 2, 4, 8)]
+    parts = [BatchPart(n, "A", 2.0 + n, n) for n in (1, 2, 4, 8)]
     found = front(8, parts)
     assert [(one.workspace_bytes, one.us, one.name) for one in found] == [
         (1, 24.0, "8x1:A"),
@@ -63,19 +63,19 @@ def test_equal_parts_take_as_often_as_long() -> None:
 
 def test_a_division_may_mix_sizes_and_algorithms() -> None:
     """7 images: 4 by B and 3 by A; the largest part is the first."""
-    (found,) = front(7, [Part(3, "A", 3.0, 5), Part(4, "B", 4.0, 5), Part(1, "A", 2.0, 5)])
+    (found,) = front(7, [BatchPart(3, "A", 3.0, 5), BatchPart(4, "B", 4.0, 5), BatchPart(1, "A", 2.0, 5)])
     assert (found.name, found.us) == ("1x4:B-1x3:A", 7.0)
     assert [(count, part.batch) for count, part in found.counted] == [(1, 4), (1, 3)]
 
 
 def test_parts_that_do_not_make_the_batch_give_nothing() -> None:
-    assert front(7, [Part(2, "A", 1.0, 0), Part(4, "A", 1.0, 0)]) == []
+    assert front(7, [BatchPart(2, "A", 1.0, 0), BatchPart(4, "A", 1.0, 0)]) == []
 
 
-def every_division(batch: int, parts: Sequence[Part]) -> Iterator[Division]:
+def every_division(batch: int, parts: Sequence[BatchPart]) -> Iterator[Division]:
     """All of them, by exhaustion."""
 
-    def grow(chosen: tuple[Part, ...], left: int, able: Sequence[Part]) -> Iterator[Division]:
+    def grow(chosen: tuple[BatchPart, ...], left: int, able: Sequence[BatchPart]) -> Iterator[Division]:
         if left == 0:
             yield Division(chosen)
         for n, part in enumerate(able):
@@ -86,13 +86,13 @@ def every_division(batch: int, parts: Sequence[Part]) -> Iterator[Division]:
 
 
 some_parts = st.lists(
-    st.builds(Part, st.integers(1, 6), st.sampled_from("AB"), st.integers(1, 9).map(float), st.integers(0, 4)),
+    st.builds(BatchPart, st.integers(1, 6), st.sampled_from("AB"), st.integers(1, 9).map(float), st.integers(0, 4)),
     max_size=6,
 )
 
 
 @given(st.integers(1, 8), some_parts)
-def test_the_front_is_that_of_all_divisions(batch: int, parts: list[Part]) -> None:
+def test_the_front_is_that_of_all_divisions(batch: int, parts: list[BatchPart]) -> None:
     found = front(batch, parts)
     every = [(one.workspace_bytes, one.us) for one in every_division(batch, parts)]
     best = {

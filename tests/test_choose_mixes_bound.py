@@ -14,9 +14,9 @@ from strategies import examples
 from test_choose_bound import bounded
 
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
-from gpusim.choose.least import Least, Step
-from gpusim.choose.mixes_array import Mixes
-from gpusim.choose.mixes_bound import Kernel, Option, kernel_of, one_by_one_us, program_of, progress_in
+from gpusim.choose.least import KernelBounds, Least
+from gpusim.choose.mixes_array import MixArrays
+from gpusim.choose.mixes_bound import Option, OptionKernel, linear_program, one_by_one_us, option_kernel, progress_in
 from gpusim.choose.simplex import maximum
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel
@@ -64,14 +64,14 @@ USES = st.builds(
 def test_many_mixes_progress_as_the_model_says(uses: list[Use]) -> None:
     mixes = list(permutations(range(len(uses))))
     expected = [progress([uses[n] for n in mix]) for mix in mixes]
-    np.testing.assert_allclose(Mixes(uses, np.array(mixes)).progress(), expected, rtol=1e-9)
+    np.testing.assert_allclose(MixArrays(uses, np.array(mixes).T).progress().T, expected, rtol=1e-9)
 
 
 # ---- streams
 
 
 def steps(*us: float, spread: float = 0.0) -> list[Least]:
-    each = tuple(Step(one, 0.0, 0.0 if n else spread) for n, one in enumerate(us))
+    each = tuple(KernelBounds(one, 0.0, 0.0 if n else spread) for n, one in enumerate(us))
     return [Least(sum(us), (0.0, 0.0, 0.0), 0.0, each)]
 
 
@@ -81,16 +81,16 @@ BESIDE = Graph({"a": (), "b": ()})
 def test_a_kernel_waits_for_the_streams_that_are_not_done() -> None:
     """Two streams of 3 kernels of 5 us: the first ones start together, later ones wait 1 us for the other stream."""
     choices = {"a": steps(5.0, 5.0, 5.0), "b": steps(5.0, 5.0, 5.0)}
-    assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, False) == 17.0
-    assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, True) == 15.0
-    assert least_in_lanes(BESIDE, [["a", "b"]], choices, 1.0, False) == 30.0
+    assert least_in_lanes(BESIDE.with_order([["a"], ["b"]]), [["a"], ["b"]], choices, 1.0, False) == 17.0
+    assert least_in_lanes(BESIDE.with_order([["a"], ["b"]]), [["a"], ["b"]], choices, 1.0, True) == 15.0
+    assert least_in_lanes(BESIDE.with_order([["a", "b"]]), [["a", "b"]], choices, 1.0, False) == 30.0
     assert least_in_any_lanes(BESIDE, choices, 1.0, 4) == 15.0
 
 
 def test_a_kernel_may_start_later_where_that_is_sooner() -> None:
     """The other stream ends 0.5 us after the kernel could start: then it need not wait for a turn of 1 us."""
     choices = {"a": steps(5.0, 5.0), "b": steps(5.5)}
-    assert least_in_lanes(BESIDE, [["a"], ["b"]], choices, 1.0, False) == 10.5
+    assert least_in_lanes(BESIDE.with_order([["a"], ["b"]]), [["a"], ["b"]], choices, 1.0, False) == 10.5
 
 
 def test_streams_with_sms_of_their_own_share_them() -> None:
@@ -107,7 +107,7 @@ def test_streams_with_sms_of_their_own_share_them() -> None:
 def test_kernels_that_one_event_releases_need_not_wait_for_one_another() -> None:
     graph = Graph({"a": (), "b": ("a",), "c": ("a",)})
     choices = {"a": steps(5.0), "b": steps(5.0), "c": steps(5.0)}
-    assert least_in_lanes(graph, [["a", "b"], ["c"]], choices, 1.0, False) == 10.0
+    assert least_in_lanes(graph.with_order([["a", "b"], ["c"]]), [["a", "b"], ["c"]], choices, 1.0, False) == 10.0
     assert least_in_any_lanes(graph, choices, 1.0, 4) == 10.0
 
 
@@ -117,12 +117,12 @@ def test_kernels_that_one_event_releases_need_not_wait_for_one_another() -> None
 def work_us(models: dict[str, list[KernelModel]], *, chain: str = "") -> float:
     """Bound by the work of kernels, each the only one of an operation beside all others."""
     options = {
-        id: [Option((kernel_of(one, float(one.blocks)),), 40.0, 0.0, 0.0) for one in found]
+        id: [Option((option_kernel(one, float(one.blocks)),), 40.0, 0.0, 0.0) for one in found]
         for id, found in models.items()
     }
     graph = Graph({id: () for id in models})
     need = next(iter(models.values()))[0].need
-    program = program_of(graph, options, need, frozenset(chain), 1.0, loads=False)
+    program = linear_program(graph, options, need, frozenset(chain), 1.0, loads=False)
     return 0.0 if program is None else program.bound()
 
 
@@ -141,7 +141,7 @@ ROOM = (65536, 228 * 1024, 64, 32)
 def kernels_beside(draw: st.DrawFn) -> dict[str, list[Option]]:
     """Three operations of a large and a small kernel each, of which many blocks fit an SM, by an algorithm or two."""
 
-    def kernel(blocks: int) -> Kernel:
+    def kernel(blocks: int) -> OptionKernel:
         warps = draw(st.integers(1, 4))
         footprint = Footprint(warps, draw(st.integers(1, 8)) * 1024, draw(st.integers(0, 8)) * 2048)
         most = min(r // n for r, n in zip(ROOM, footprint.need, strict=True) if n)
@@ -158,7 +158,7 @@ def kernels_beside(draw: st.DrawFn) -> dict[str, list[Option]]:
             one_wave=draw(st.booleans()),
         )
         made = bounded(blocks=blocks, tiles=blocks, footprint=footprint, blocks_per_sm=most, demand=demand)
-        return kernel_of(made, float(blocks))
+        return option_kernel(made, float(blocks))
 
     def option() -> Option:
         return Option((kernel(draw(st.integers(200, 2000))), kernel(1)), 40.0, 0.0, 0.0)
@@ -171,7 +171,7 @@ def kernels_beside(draw: st.DrawFn) -> dict[str, list[Option]]:
 def test_no_mix_earns_more_than_those_that_are_looked_at(options: dict[str, list[Option]], data: st.DataObject) -> None:
     """Any numbers of blocks of any kernels, small ones too: those have no price, but may slow who slows another."""
     graph = Graph({id: () for id in options})
-    program = program_of(graph, options, ROOM, frozenset(), 0.0, loads=False)
+    program = linear_program(graph, options, ROOM, frozenset(), 0.0, loads=False)
     assert program is not None and program.bound() > 0.0
     assert program.bound() <= one_by_one_us(found[0] for found in options.values()) * 1.01
     of_kernel, earns, loads = program.in_range(0, program.prices)

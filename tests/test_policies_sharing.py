@@ -14,7 +14,7 @@ from gpusim import InputError
 from gpusim.policies.interface import OperationView, Partition, View
 from gpusim.policies.pairing import InterferenceAware, loads
 from gpusim.policies.registry import policy_from
-from gpusim.policies.sizing import LatencyTarget, fewest_sms
+from gpusim.policies.sizing import LatencyTarget
 from gpusim.results.result import Result
 
 # One block of `tiny.kernel` fills an SM of four; a wave of 4 us starts 1 us after its kernel. Saving a block takes:
@@ -76,11 +76,6 @@ def test_a_higher_priority_keeps_the_gpu_beyond_its_slice() -> None:
 
 
 # ---- SMs by need -----------------------------------------------------------------------------------------------------
-
-
-def test_fewest_sms() -> None:
-    assert fewest_sms(8, lambda sms: sms >= 3) == 3
-    assert fewest_sms(8, lambda sms: False) == 8
 
 
 def test_right_size_leaves_a_stream_what_it_can_use() -> None:

@@ -19,7 +19,7 @@ from gpusim.policies.interface import Grant, Partition
 from gpusim.policies.registry import policy_from
 from gpusim.policies.tools.mixes import Resources
 from gpusim.policies.warped_slicer import (
-    Curve,
+    ProgressCurve,
     WarpedSlicer,
     _layout,
     _points,
@@ -46,7 +46,7 @@ def cases(draw: st.DrawFn, max_kernels: int = 3) -> tuple[list[list[float]], lis
     return progress, needs
 
 
-def value(curves: Sequence[Curve], counts: Sequence[int]) -> list[float]:
+def value(curves: Sequence[ProgressCurve], counts: Sequence[int]) -> list[float]:
     return [progress_at(curve, count) for curve, count in zip(curves, counts, strict=True)]
 
 
@@ -234,7 +234,7 @@ def test_which_sm_samples_what() -> None:
 
 def sampled(
     a: Mapping[str, float], b: Mapping[str, float], held: Sequence[int] = (1, 2, 3), pace: float = 1.0
-) -> list[Curve]:
+) -> list[ProgressCurve]:
     """Seven SMs for 10 us: a ran 4, 6 and 9 blocks on SMs of 1, 2 and 3, b 1, 3, 2 and 5 on SMs of 1, 2, 1 and 2.
 
     With another ``pace`` so many times as much.

@@ -17,7 +17,7 @@ from experiments.study import TRACES
 from gpusim.choose.bound import Bounds
 from gpusim.choose.moves import fastest
 from gpusim.choose.pairs import complementary, longest
-from gpusim.choose.plan import Work, planned_trace
+from gpusim.choose.plan import PlannedWork, planned_trace
 from gpusim.choose.profile import profile
 from gpusim.choose.search import work_of
 from gpusim.hardware.gpu import GPU
@@ -35,7 +35,7 @@ LITTLE = 1.2  # times as long as the fastest algorithms: what algorithms may cos
 
 
 @cache
-def network(gpu: str, file: str = NETWORK) -> tuple[Work, Bounds, dict[str, str]]:
+def network(gpu: str, file: str = NETWORK) -> tuple[PlannedWork, Bounds, dict[str, str]]:
     """The convolutions of a trace, GoogLeNet's by default, on a GPU, and the fastest algorithm of each."""
     session = gpusim.Session(gpu, cache=True)
     work = work_of(gpusim.load_trace(TRACES / file), session.gpu)

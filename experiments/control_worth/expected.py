@@ -11,14 +11,14 @@ from experiments.chosen_errors import Evidence, Point, error_of
 from experiments.control_worth.fresh_report import Case, Fresh, cases
 from experiments.control_worth.report import WORSE, longer, mean
 from experiments.markdown import table
-from gpusim.choose.chosen import ONE_IN_TEN, Kind, length_of
+from gpusim.choose.chosen import ONE_IN_TEN, ChoiceKind, length_of
 
-KINDS: dict[Kind, str] = {"algorithms": "algorithms", "plan": "plans"}
+KINDS: dict[ChoiceKind, str] = {"algorithms": "algorithms", "plan": "plans"}
 LARGE = 5.0  # percent: a predicted gain that may be recommended
 Gains = Sequence[tuple[float, float]]  # predicted and measured, percent
 
 
-def groups(evidence: Evidence) -> dict[tuple[Kind, str], list[Point]]:
+def groups(evidence: Evidence) -> dict[tuple[ChoiceKind, str], list[Point]]:
     """Chosen plans that are predicted to gain, by kind of choice and length of operations."""
     return {
         (kind, length): [one for one in evidence[kind] if one.predicted > 0.0 and length_of(one.operation_us) == length]
@@ -148,7 +148,7 @@ def rule_table(evidence: Evidence, found: Sequence[Case]) -> str:
     return table(["a step is taken", "recommended", "measured gain", "worst", "worse than -1 %", "regret"], cells)
 
 
-def _taken(rule: Rule, case: Case, known: dict[tuple[Kind, str], list[Point]]) -> Fresh:
+def _taken(rule: Rule, case: Case, known: dict[tuple[ChoiceKind, str], list[Point]]) -> Fresh:
     taken = case.plain
     for kind, row in _steps(case):
         points = others(row.point, known[kind, length_of(row.operation_us)])
@@ -157,7 +157,7 @@ def _taken(rule: Rule, case: Case, known: dict[tuple[Kind, str], list[Point]]) -
     return taken
 
 
-def _steps(case: Case) -> Iterator[tuple[Kind, Fresh]]:
+def _steps(case: Case) -> Iterator[tuple[ChoiceKind, Fresh]]:
     if case.algorithms is not None:
         yield "algorithms", case.algorithms
     if case.found is not None:

@@ -24,7 +24,7 @@ from gpusim.choose.bound import Bounds
 from gpusim.choose.descent import algorithm_moves, to_better
 from gpusim.choose.judge import Candidate, Judge, started
 from gpusim.choose.moves import fastest, first_splits, lane_weights, splits_near
-from gpusim.choose.plan import STREAMS, Plan, Work, launch_order, planned_trace
+from gpusim.choose.plan import STREAMS, Plan, PlannedWork, launch_order, planned_trace
 from gpusim.choose.search import own_lanes, select, work_of
 from gpusim.choose.streams import sequential
 from gpusim.lab.record.calls import Call
@@ -158,7 +158,7 @@ def _in_a_row(trace: Trace) -> tuple[Convolution, ...]:
 
 
 @cache
-def known(workload: str, session: Session) -> tuple[Work, Bounds]:
+def known(workload: str, session: Session) -> tuple[PlannedWork, Bounds]:
     """The operations of a workload, and their bounds."""
     work = work_of(trace_of(workload), session.gpu)
     return work, Bounds(work, session)
@@ -231,7 +231,7 @@ def _words(priorities: Sequence[int]) -> str:
     return URGENT + "+".join(map(str, priorities))
 
 
-def _priorities(work: Work, bounds: Bounds, plan: Plan) -> list[tuple[int, ...]]:
+def _priorities(work: PlannedWork, bounds: Bounds, plan: Plan) -> list[tuple[int, ...]]:
     """Two priorities in every way, for many streams one stream before the others."""
     count = len(plan.lanes)
     if count <= 4:
@@ -244,7 +244,7 @@ def _orders(plan: Plan) -> list[Plan]:
     return [replace(plan, lanes=lanes) for lanes in islice(permutations(plan.lanes), MOST_ORDERS)]
 
 
-def _splits(work: Work, bounds: Bounds, plan: Plan) -> list[Plan]:
+def _splits(work: PlannedWork, bounds: Bounds, plan: Plan) -> list[Plan]:
     """The best SM split that is found, and the even one."""
     judge = Judge(work, bounds, None, SPLIT_REPLAYS, "any")
     gpu = judge.gpu
@@ -257,7 +257,7 @@ def _splits(work: Work, bounds: Bounds, plan: Plan) -> list[Plan]:
     return [best.plan, *others[:1]]
 
 
-def _algorithms(work: Work, bounds: Bounds, plan: Plan) -> list[Plan]:
+def _algorithms(work: PlannedWork, bounds: Bounds, plan: Plan) -> list[Plan]:
     """The best algorithms in the same streams, and the next; without the fastest ones, which need no choice."""
     if all(len(found) == 1 for found in work.algorithms.values()):
         return []
@@ -292,7 +292,7 @@ class Named:
     call: Call
 
 
-def steps_of(workload: str, work: Work, plan: Plan) -> dict[str, Named]:
+def steps_of(workload: str, work: PlannedWork, plan: Plan) -> dict[str, Named]:
     """For each operation the step that it is part of."""
     if workload not in NETWORKS:
         made = {}
@@ -312,7 +312,7 @@ def steps_of(workload: str, work: Work, plan: Plan) -> dict[str, Named]:
     return found
 
 
-def line_of(trial: Trial, work: Work) -> tuple[str, list[str]]:
+def line_of(trial: Trial, work: PlannedWork) -> tuple[str, list[str]]:
     """A plan as the program reads it, and the lines of its calls."""
     steps = steps_of(trial.workload, work, trial.plan)
     graph = work.planned(trial.plan).reduced()

@@ -39,7 +39,7 @@ from experiments.control_worth.report import Row
 from experiments.hardware_check import run as hardware_check
 from experiments.plans import condensed, makespans_us, medians
 from experiments.study import Run, Study
-from gpusim.choose.chosen import Kind
+from gpusim.choose.chosen import ChoiceKind
 from gpusim.choose.moves import mean_alone_us
 from gpusim.common.files import write_table
 from gpusim.common.tables import print_line
@@ -50,7 +50,7 @@ GPU, OTHER_GPU = "h100-sxm", "h200"
 PLANS, CALLS, MEASURED = HERE / f"plans_{GPU}.txt", HERE / "calls.txt", HERE / f"measured_{GPU}.csv.gz"
 QUOTAS = ("even", "warped-slicer")  # policies that mix blocks of several streams on an SM
 RUNS = 5  # of the program
-KINDS: dict[str, Kind] = {"all": "plan", "algorithms": "algorithms", "order": "order"}  # of choice, by level
+KINDS: dict[str, ChoiceKind] = {"all": "plan", "algorithms": "algorithms", "order": "order"}  # of choice, by level
 
 
 def all_rows() -> list[Row]:

@@ -15,7 +15,7 @@ import gpusim
 from experiments.plans import call_in
 from experiments.study import TRACES
 from gpusim.choose.judge import Candidate
-from gpusim.choose.plan import Plan, Work
+from gpusim.choose.plan import Plan, PlannedWork
 from gpusim.choose.search import Selection, select
 from gpusim.lab.record.calls import Call
 from gpusim.trace.operations import Convolution
@@ -69,14 +69,14 @@ def on_gpu(plan: Plan) -> bool:
 # ---- as the program reads them ---------------------------------------------------------------------------------------
 
 
-def call_of(module: str, work: Work, id: str, plan: Plan) -> Call:
+def call_of(module: str, work: PlannedWork, id: str, plan: Plan) -> Call:
     """The call of a planned convolution."""
     operation = work.operations[id]
     assert isinstance(operation, Convolution)
     return call_in(module, operation, plan.algorithms[id])
 
 
-def plan_line(module: str, name: str, work: Work, plan: Plan) -> str:
+def plan_line(module: str, name: str, work: PlannedWork, plan: Plan) -> str:
     """A plan as a condition of the program."""
     graph = work.planned(plan).reduced()
     stream_of = {id: n for n, lane in enumerate(plan.lanes) for id in lane}

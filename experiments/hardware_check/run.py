@@ -29,7 +29,7 @@ from gpusim.choose.bound import Bounds
 from gpusim.choose.chosen import ChosenError, expected_gain, is_sure
 from gpusim.choose.judge import Judge
 from gpusim.choose.moves import mean_alone_us
-from gpusim.choose.plan import Plan, Work, planned_trace
+from gpusim.choose.plan import Plan, PlannedWork, planned_trace
 from gpusim.choose.search import work_of
 from gpusim.lab.validate import released_together_us
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
@@ -101,7 +101,7 @@ class Chosen:
 
 
 @cache
-def module_of(name: str) -> tuple[Work, Session]:
+def module_of(name: str) -> tuple[PlannedWork, Session]:
     """The operations of a module, and the session that replays them."""
     session = Session("h200", cache=True)
     return work_of(gpusim.load_trace(TRACES / f"{name}.json.gz"), session.gpu), session

@@ -24,8 +24,8 @@ from experiments.markdown import table
 from experiments.plans import call_in, makespans_us, measure
 from experiments.rows import lines
 from experiments.study import TRACES, Run, Study
-from gpusim.choose.micro_batches import Divided, Division, Part, front, in_a_row
-from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
+from gpusim.choose.micro_batches import BatchPart, Divided, Division, front, in_a_row
+from gpusim.choose.plan import Plan, PlannedWork, memory_bytes, planned_trace
 from gpusim.choose.search import select, work_of
 from gpusim.lab.validate import released_together_us
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
@@ -163,11 +163,11 @@ def chains(calls: Mapping[str, Mapping[str, str]]) -> list[Chain]:
 def best_divisions(calls: Mapping[str, Mapping[str, str]], timed: Sequence[Chain]) -> list[Best]:
     """µ-cuDNN's workspace reuse: each convolution by itself, within each limit."""
     measured = {chain.name: chain.measured_us for chain in timed}
-    parts: dict[tuple[str, str], list[Part]] = {}
+    parts: dict[tuple[str, str], list[BatchPart]] = {}
     for call in calls.values():
         whole = int(call["batch"]) == BATCH
         us, name = back_to_back_us(call) if whole else after_others_us(call), f"{call['algorithm']}/{call['math']}"
-        part = Part(int(call["batch"]), name, us, int(call["workspace_bytes"]))
+        part = BatchPart(int(call["batch"]), name, us, int(call["workspace_bytes"]))
         parts.setdefault((call["layer"], call["direction"]), []).append(part)
     found = []
     for ((layer, direction), known), maths, limit in product(parts.items(), MATHS, LIMITS_MIB):
@@ -191,7 +191,7 @@ def trace_of(module: str) -> Trace:
     return gpusim.load_trace(TRACES / f"micro_batches_{module.removeprefix('inception_')}.json.gz")
 
 
-def searched(module: str, limit_mib: int, session: gpusim.Session) -> dict[str, tuple[Work, Plan]]:
+def searched(module: str, limit_mib: int, session: gpusim.Session) -> dict[str, tuple[PlannedWork, Plan]]:
     """The four plans of a module within a limit, in plain streams."""
     limit = limit_mib * MIB
     divided = select(trace_of(module), session, memory_bytes=limit, sharing="streams")
@@ -230,19 +230,19 @@ def write_plans() -> None:
     PLANS.write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
 
 
-def _parts(work: Work, id: str, algorithm: str) -> list[tuple[int, str]]:
+def _parts(work: PlannedWork, id: str, algorithm: str) -> list[tuple[int, str]]:
     division = work.divisions.get(id, {}).get(algorithm)
     return [(BATCH, algorithm)] if division is None else [(part.batch, part.algorithm) for part in division.parts]
 
 
-def read_plans() -> Iterator[tuple[str, str, Work, Plan]]:
+def read_plans() -> Iterator[tuple[str, str, PlannedWork, Plan]]:
     """The plans of plans.txt: module, name, what can be chosen, and the plan."""
     for line in PLANS.read_text(encoding="utf-8").splitlines():
         module, name, _, *words = line.split()
         trace = trace_of(module)
         convolutions = {op.id: op for op in trace.operations() if isinstance(op, Convolution)}
         lanes: dict[int, dict[str, None]] = {}
-        parts: dict[str, list[Part]] = {}
+        parts: dict[str, list[BatchPart]] = {}
         waits, doers = list[tuple[str, str]](), list[str]()
         for stream, op, after in zip(words[::3], words[1::3], words[2::3], strict=True):
             sized, id, _, algorithm = op.split("/", 3)
@@ -259,11 +259,11 @@ def read_plans() -> Iterator[tuple[str, str, Work, Plan]]:
         yield module, name, work_of(trace, GPU, None, divided), Plan(ordered, algorithms, waits=tuple(waits))
 
 
-def _part(convolution: Convolution, batch: int, algorithm: str) -> Part:
+def _part(convolution: Convolution, batch: int, algorithm: str) -> BatchPart:
     known = {fewer.batch: fewer.algorithms for fewer in convolution.micro_batches or ()}
     known[convolution.shape.batch] = (convolution.selected, *convolution.alternatives)
     (size,) = [one.workspace_bytes or 0 for one in known[batch] if one.algorithm == algorithm]
-    return Part(batch, algorithm, 0.0, size)
+    return BatchPart(batch, algorithm, 0.0, size)
 
 
 def planned() -> list[Planned]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from gpusim.choose.advise import GROWS, TIE, UNMEASURED, Advice, Choice
+from gpusim.choose.advise import GROWS, TIE, UNMEASURED, Advice, SettingResult
 from gpusim.choose.explain import in_shares
 from gpusim.choose.serving import SEEDS, looping
 from gpusim.choose.settings import MECHANISMS
@@ -47,7 +47,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _json(advice: Advice, one: Choice) -> dict[str, Any]:
+def _json(advice: Advice, one: SettingResult) -> dict[str, Any]:
     return {
         **picked(one.setting, "mechanism", "setting", "policy", "paste"),
         **picked(one, "makespan_us", "stp", "antt", "fairness", "throughput", "slowdown", "latency_us"),
@@ -94,7 +94,7 @@ def print_advice(advice: Advice) -> None:
         print_line(line)
 
 
-def _legend(shown: Sequence[Choice]) -> list[str]:
+def _legend(shown: Sequence[SettingResult]) -> list[str]:
     """The legend of the table: its columns and markers."""
     reasons = Counter(one.how_wrong.reason for one in shown if _error(one) == UNKNOWN_ERROR)
     named = [re.sub(r"^not validated(:| for) ", "", reason) for reason, _ in reasons.most_common(SHOWN_REASONS)]
@@ -108,7 +108,7 @@ def _legend(shown: Sequence[Choice]) -> list[str]:
     return [*lines, f"{best}; pareto: no other slows one program less and none more"]
 
 
-def _sentence(best: Choice) -> str:
+def _sentence(best: SettingResult) -> str:
     together = "both" if len(best.slowdown) == 2 else "all"
     return {
         "in turn": "do not share it",
@@ -194,13 +194,13 @@ def _served(advice: Advice) -> list[str]:
     return lines
 
 
-def _shown(advice: Advice) -> list[Choice]:
+def _shown(advice: Advice) -> list[SettingResult]:
     """The first of all choices, and the best of each mechanism."""
     best = {one.setting.mechanism: one for one in reversed(advice.choices)}.values()
     return [one for at, one in enumerate(advice.choices) if at < FIRST_SHOWN or one in best]
 
 
-def _cells(advice: Advice, one: Choice) -> list[str]:
+def _cells(advice: Advice, one: SettingResult) -> list[str]:
     said = ["recommended"] if one is advice.best else ["tie"] if advice.ties(one) else []
     said += ["pareto"] * (one in advice.pareto)
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
@@ -210,7 +210,7 @@ def _cells(advice: Advice, one: Choice) -> list[str]:
     return [*cells, ", ".join(said)]
 
 
-def _error(one: Choice) -> str:
+def _error(one: SettingResult) -> str:
     if one.refuted:
         return WRONG
     return UNKNOWN_ERROR if one.how_wrong.band is None else one.how_wrong.brief
@@ -219,7 +219,7 @@ def _error(one: Choice) -> str:
 def slowdowns(advice: Advice) -> Figure:
     """The slowdown of the first program against that of the second, a marker for each mechanism, the Pareto front."""
     first, second = list(advice.best.slowdown)[:2]
-    known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != float("inf")]
+    known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != inf]
     from matplotlib.ticker import LogLocator, NullLocator
 
     with new_figure(3.6) as figure:

@@ -48,7 +48,7 @@ from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import SHARING, normalised_progress, sharing, undominated
 from gpusim.results.result import Result
-from gpusim.session import AnyGPU, AnyTrace, Assumption, Keep, Session, Starved, opened, warning
+from gpusim.session import AnyGPU, AnyTrace, Assumption, Session, Starved, opened, warning
 from gpusim.trace.edit import merge
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
@@ -66,11 +66,10 @@ GROWS = 2.0  # times the mean latency of the first third, from which on that of 
 R = TypeVar("R")
 T = TypeVar("T")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
-PLACED: tuple[Keep, ...] = ("placements",)
 
 
 @dataclass(frozen=True)
-class Choice:
+class SettingResult:
     """A setting and what it gives."""
 
     setting: Setting  # what is set
@@ -127,8 +126,8 @@ class Advice:
     gpu: GPU  # what they share
     objective: Objective  # what is best
     targets: tuple[Target, ...]  # what programs are to keep
-    choices: tuple[Choice, ...]  # every setting, the best first; those that miss a target after those that keep all
-    best: Choice  # the one to set
+    choices: tuple[SettingResult, ...]  # of every setting, the best first; after them those that miss a target
+    best: SettingResult  # the one to set
     assumption: str = ""  # what kernels without counters may change of that; empty where all were counted
     first: str = ""  # the program that has few kernels, and priority in a tie; empty: none, or several
     # why programs do not restart, so that slowdowns are of one pass and there is no STP; empty: they do
@@ -145,24 +144,24 @@ class Advice:
         """The programs whose throughput counts."""
         return _free(self.trace, self.targets)
 
-    def meets(self, choice: Choice) -> bool:
+    def meets(self, choice: SettingResult) -> bool:
         """Whether a choice keeps all targets."""
         return all(choice.over(target) <= 1.0 for target in self.targets)
 
-    def ties(self, choice: Choice) -> bool:
+    def ties(self, choice: SettingResult) -> bool:
         """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
         known = self.meets(choice) and not choice.refuted
         return known and _ties(choice.counted(self.objective), self.choices[0].counted(self.objective))
 
     @cached_property
-    def pareto(self) -> tuple[Choice, ...]:
+    def pareto(self) -> tuple[SettingResult, ...]:
         """The choices than which no other slows every program less."""
         known = [one for one in self.choices if not one.refuted]
         kept = undominated([[one.slowdown[name] for name in self.best.slowdown] for one in known])
         return tuple(compress(known, kept))
 
     @cached_property
-    def competitor(self) -> Choice | None:
+    def competitor(self) -> SettingResult | None:
         """The best choice of another mechanism that keeps all targets."""
         others = (
             one
@@ -370,10 +369,10 @@ def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, ste
         yield found
 
 
-def _choice(shared: _Shared, way: Setting) -> Choice:
+def _choice(shared: _Shared, way: Setting) -> SettingResult:
     """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
-    once = session.replay(trace, way.policy, keep=PLACED)
+    once = session.replay(trace, way.policy, keep=["placements"])
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if with_arrivals(trace):
         runs = [once, *(session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
@@ -392,7 +391,7 @@ def _choice(shared: _Shared, way: Setting) -> Choice:
                 given |= _shares(shared, progress)
             slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
         given |= {"slowdown": slowdown, "latency_us": {name: alone_us[name] * slowdown[name] for name in slowdown}}
-    return Choice(
+    return SettingResult(
         setting=way,
         bound_us=_bound_us(once),
         how_wrong=error_band(once, trace, session.gpu, session.recorded_on),
@@ -407,7 +406,7 @@ def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:
 
 
 def _cost(objective: Objective, assumed: Mapping[Assumption, _Shared], task: tuple[Assumption, Setting]) -> float:
-    """`Choice.cost` of a setting under an assumption, without the replays that it does not need."""
+    """`SettingResult.cost` of a setting under an assumption, without the replays that it does not need."""
     assumption, way = task
     shared = assumed[assumption]
     if way.mechanism == "in turn" or with_arrivals(shared.trace):
@@ -438,14 +437,19 @@ def _ties(cost: float, least: float) -> bool:
 
 
 def _advice(
-    trace: Trace, gpu: GPU, objective: Objective, targets: tuple[Target, ...], choices: Sequence[Choice], first: str
+    trace: Trace,
+    gpu: GPU,
+    objective: Objective,
+    targets: tuple[Target, ...],
+    choices: Sequence[SettingResult],
+    first: str,
 ) -> Advice:
     """The choices in order, and the one to set, where one program may come first in a tie."""
 
-    def misses(one: Choice) -> float:
+    def misses(one: SettingResult) -> float:
         return max(map(one.over, targets), default=1.0)
 
-    def effort(one: Choice) -> int:
+    def effort(one: SettingResult) -> int:
         return EFFORT.index(one.setting.mechanism)
 
     if any(one.how_wrong.band for one in choices):

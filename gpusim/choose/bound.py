@@ -10,14 +10,14 @@ of both ends: the least and the most that they can touch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from math import fsum
 
 from gpusim.choose.lanes_bound import least_in_any_lanes, least_in_lanes
-from gpusim.choose.least import Least, Step, least_of_launches, least_work, less_of, tile_works
-from gpusim.choose.mixes_bound import Option, kernel_of, one_by_one_us, program_of
-from gpusim.choose.plan import Plan, Work
+from gpusim.choose.least import KernelBounds, Least, least_of_launches, least_work, less_of, tile_works
+from gpusim.choose.mixes_bound import Option, linear_program, one_by_one_us, option_kernel
+from gpusim.choose.plan import Plan, PlannedWork
 from gpusim.common.tables import summed
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context, touched_bytes
@@ -47,7 +47,7 @@ class Bounds:
     ``planned``: plans run under policies that let a kernel start when it is ready, and leave its blocks on their SMs.
     """
 
-    def __init__(self, work: Work, session: Session, *, planned: bool = True) -> None:
+    def __init__(self, work: PlannedWork, session: Session, *, planned: bool = True) -> None:
         self.session = session
         self.work = work
         self.planned = planned
@@ -65,7 +65,7 @@ class Bounds:
         """The models of the kernels of `launches`."""
         return [self._kernels.model(launch, id) for launch in self.launches(id, algorithm)]
 
-    def least(self, id: str, algorithm: str = "", among: Work | None = None) -> Least:
+    def least(self, id: str, algorithm: str = "", among: PlannedWork | None = None) -> Least:
         """The lower bounds of an operation, a convolution's with one algorithm, in any plan of ``among``, or all."""
         others = self._others(id, among or self.work) if algorithm else None
         key = id, algorithm, others
@@ -78,10 +78,10 @@ class Bounds:
             else:
                 occupied = self.work.operations[id].occupies(self.session.gpu)
                 us = occupied.duration_us
-                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (Step(us, us, 0.0),))
+                self._known[key] = Least(us, (0.0, 0.0, 0.0), us, (KernelBounds(us, us, 0.0),))
         return self._known[key]
 
-    def _others(self, id: str, work: Work) -> tuple[float, float] | None:
+    def _others(self, id: str, work: PlannedWork) -> tuple[float, float] | None:
         """Least and most bytes that the other operations of some work touch; None: there are none."""
         if len(work.operations) == 1:
             return None
@@ -109,23 +109,24 @@ class Bounds:
         sm_us, dram_us, l2_us = self.least(id, algorithm).busy_us
         return max(dram_us, l2_us) > sm_us
 
-    def of_plan(self, work: Work, plan: Plan) -> float:
+    def of_plan(self, work: PlannedWork, plan: Plan) -> float:
         """A lower bound for one plan of all or part of the work, us."""
         found = {id: self.least(id, plan.algorithms.get(id, ""), work) for id in work.graph.ids}
-        graph = work.planned(replace(plan, lanes=()))
+        waits, waiting = work.planned(plan), {later for later, _ in plan.waits}
         choices = {id: [one] for id, one in found.items()}
-        lanes_us = least_in_lanes(graph, plan.lanes, choices, self._turn_us, bool(plan.sms)) if self.planned else 0.0
-        chain_us = _longest_chain(work.planned(plan), {id: one.alone_us for id, one in found.items()})[0]
-        idle = min((one.idle_us for id, one in found.items() if not graph.before[id]), default=0.0)
+        lanes_us = least_in_lanes(waits, plan.lanes, choices, self._turn_us, bool(plan.sms))
+        chain_us = _longest_chain(waits, {id: one.alone_us for id, one in found.items()})[0]
+        ready = [one for id, one in found.items() if not work.graph.before[id] and id not in waiting]
+        idle = min((one.idle_us for one in ready), default=0.0)
         return max(chain_us, lanes_us, *(idle + fsum(one.busy_us[r] for one in found.values()) for r in (1, 2)))
 
-    def of_any(self, work: Work) -> Bound:
+    def of_any(self, work: PlannedWork) -> Bound:
         """A lower bound for all plans of some work, whatever their algorithms, streams, order, partition and memory."""
         parts = [self._of_block(work, work.graph.only(block)) for block in work.graph.blocks()]
         by_cause = summed((part.by, part.us) for part in parts)
         return Bound(fsum(part.us for part in parts), max(by_cause, key=lambda cause: by_cause[cause]))
 
-    def _of_block(self, work: Work, graph: Graph) -> Bound:
+    def _of_block(self, work: PlannedWork, graph: Graph) -> Bound:
         """The bound of one block."""
         names = {id: tuple(work.algorithms.get(id, ("",))) for id in graph.ids}
         choices = {id: [self.least(id, name, work) for name in found] for id, found in names.items()}
@@ -142,7 +143,7 @@ class Bounds:
 
     def _mixes_us(
         self,
-        work: Work,
+        work: PlannedWork,
         graph: Graph,
         names: Mapping[str, Sequence[str]],
         chain: frozenset[str],
@@ -159,14 +160,14 @@ class Bounds:
             return 0.0
         different = made[:1] if _kernels_of(made[0]) == _kernels_of(made[1]) else made
         capacity = self.session.gpu.limits.capacity
-        programs = [program_of(graph, options, capacity, chain, idle, loads=self.planned) for options in different]
+        programs = [linear_program(graph, options, capacity, chain, idle, loads=self.planned) for options in different]
         return min(0.0 if one is None else one.bound() for one in programs)
 
-    def _option(self, id: str, name: str, work: Work, way: int) -> Option:
+    def _option(self, id: str, name: str, work: PlannedWork, way: int) -> Option:
         least, others = self.least(id, name, work), self._others(id, work) if name else None
         launches = self._played(id, name, others)[way] if self.launches(id, name) else ()
         models = [self._kernels.model(launch, id) for launch in launches]
-        kernels = tuple(kernel_of(model, least_work(model, tile_works(model))) for model in models)
+        kernels = tuple(option_kernel(model, least_work(model, tile_works(model))) for model in models)
         return Option(kernels, least.alone_us, *least.busy_us[1:])
 
 
@@ -180,7 +181,7 @@ def bound_of_trace(trace: Trace, session: Session) -> Bound | None:
     if len(operations) > MOST_OPERATIONS or any(stream.gpu or stream.arrivals for stream in trace.streams):
         return None
     waits = ordered({id: op.depends_on for id, op in operations.items()})
-    bounds = Bounds(Work(trace, waits.with_order(chains(trace)), operations, {}), session, planned=False)
+    bounds = Bounds(PlannedWork(trace, waits.with_order(chains(trace)), operations, {}), session, planned=False)
     return bounds.of_any(bounds.work) if operations else None
 
 
@@ -202,7 +203,7 @@ def _beside(trace: Trace, op: Operation, other: Operation, gpu: GPU) -> Sequence
     return in_context(trace.model_copy(update={"streams": (stream,)}), gpu).streams[0].operations[0].launches()
 
 
-def _sure_turn_us(work: Work, gpu: GPU) -> float:
+def _sure_turn_us(work: PlannedWork, gpu: GPU) -> float:
     """What kernels wait for each other stream, us; 0 where that is not sure.
 
     A stream that does work of the host does not count, and kernels of a CUDA graph do not wait. Of kernels that end

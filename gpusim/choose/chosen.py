@@ -13,9 +13,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-Kind = Literal["plan", "algorithms", "order"]
+ChoiceKind = Literal["plan", "algorithms", "order"]
 """Kinds of choice: streams, algorithms and SMs; algorithms in the trace's streams; or the order of streams, too."""
 MEASURED = Path(__file__).with_name("chosen.json")
 LONG_US = 30.0  # mean time of an operation alone from which it counts as long [D]
@@ -64,16 +64,11 @@ def steps_taken(steps: Iterable[tuple[float, ChosenError | None]]) -> list[int]:
     return taken
 
 
-def chosen_error(gpu: str, operation_us: float, kind: Kind = "plan") -> ChosenError | None:
+def chosen_error(gpu: str, operation_us: float, kind: ChoiceKind = "plan") -> ChosenError | None:
     """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there."""
-    values = known_errors().get(gpu, {}).get(kind, {}).get(length_of(operation_us))
+    known = json.loads(MEASURED.read_text(encoding="utf-8"))  # by GPU, kind and length
+    values = known.get(gpu, {}).get(kind, {}).get(length_of(operation_us))
     return None if values is None else ChosenError(**values)
-
-
-def known_errors() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """Measured errors of choices, by GPU, kind and length."""
-    content: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(MEASURED.read_text(encoding="utf-8"))
-    return content
 
 
 def length_of(us: float) -> str:

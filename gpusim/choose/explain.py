@@ -147,7 +147,7 @@ def explain(trace: AnyTrace, gpu: Session | AnyGPU | None = None, *, step: Step 
     )
 
 
-def other_arrangements(trace: Trace, session: Session, step: Step = no_step) -> dict[str, float]:
+def other_arrangements(trace: Trace, session: Session, step: Step) -> dict[str, float]:
     """Makespan under other policies than plain streams, us, the shortest first."""
     others = {}
     for policy in ("serial", split_policy(session.gpu), "even", "warped-slicer"):
@@ -185,7 +185,8 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
     for run, others, code_us in zip(runs, beside, waited, strict=True):
         parts = {NO_ROOM: run.waited_us, LOST_CODE: code_us, run.bound_by: run.sharing_us - code_us}
         by_us = {name: us for name, us in parts.items() if us > 0.0}
-        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, _names(runs, others)))
+        names = longest_first((runs[other].kernel, us) for other, us in others.items())
+        found.append(Slowed(run, run.solo_us, run.end_us - run.ready_us, by_us, names))
     return tuple(found)
 
 
@@ -271,9 +272,9 @@ def _lost(
     return lost
 
 
-def _names(runs: Sequence[KernelRun], beside: Mapping[int, float]) -> tuple[str, ...]:
-    """Return the names of the kernels that ran while one did, the longest overlap first."""
-    together = summed((short_name(runs[other].kernel), common_us) for other, common_us in beside.items())
+def longest_first(beside: Iterable[tuple[str, float]]) -> tuple[str, ...]:
+    """Short names of kernels that ran beside one, the longest together with it first."""
+    together = summed((short_name(kernel), us) for kernel, us in beside)
     return tuple(sorted(together, key=lambda name: -together[name]))
 
 

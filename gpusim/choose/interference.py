@@ -321,7 +321,7 @@ def _of_kernels(
 
 
 @dataclass(frozen=True)
-class _Pace:
+class _SteadyPace:
     """How fast a kernel is in a steady state."""
 
     model: KernelModel
@@ -349,13 +349,13 @@ class _Pace:
         return min(1.0, rate * self.model.dram_share_us), min(1.0, rate * self.model.l2_share_us)
 
 
-def _alone(model: KernelModel, sms: int) -> _Pace:
+def _alone(model: KernelModel, sms: int) -> _SteadyPace:
     """A kernel that has some SMs to itself."""
     used = min(sms, model.blocks)
     held = min(model.blocks_per_sm, ceil(model.blocks / used))
     time = mix_times([(model.demand, held)])[0]
     resident = min(used * held, model.blocks)
-    return _Pace(model, time, model.blocks / resident, resident / time)
+    return _SteadyPace(model, time, model.blocks / resident, resident / time)
 
 
 def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] | None:
@@ -371,11 +371,11 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] 
         alone = _alone(model, gpu.sm_count)
         mixed = both / share
         time = (1.0 - mixed) * alone.per_wave + mixed / (rate * model.unit_us)
-        paces.append(_Pace(model, time, alone.waves, alone.work * alone.per_wave / time))
+        paces.append(_SteadyPace(model, time, alone.waves, alone.work * alone.per_wave / time))
     return _both(*paces)
 
 
-def _both(p: _Pace, q: _Pace) -> tuple[_Beside, _Beside]:
+def _both(p: _SteadyPace, q: _SteadyPace) -> tuple[_Beside, _Beside]:
     """Each beside the other."""
     dram, l2 = p.dram + q.dram, p.l2 + q.l2
     served = [pace.served(dram, l2) for pace in (p, q)]

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Literal
 
 from gpusim.choose.bound import Bounds
-from gpusim.choose.plan import Plan, Work, memory_bytes, planned_trace
+from gpusim.choose.plan import Plan, PlannedWork, memory_bytes, planned_trace
 from gpusim.hardware.gpcs import most_clusters
 
 Order = Literal["any", "host"]
@@ -86,7 +86,9 @@ class Judge:
     streams start; else a plan is judged by the mean over orders.
     """
 
-    def __init__(self, work: Work, bounds: Bounds, limit_bytes: int | None, most: int, order: Order = "host") -> None:
+    def __init__(
+        self, work: PlannedWork, bounds: Bounds, limit_bytes: int | None, most: int, order: Order = "host"
+    ) -> None:
         self.work = work
         self.bounds = bounds
         self.session = bounds.session

@@ -17,7 +17,7 @@ from math import fsum, inf
 
 import numpy as np
 
-from gpusim.choose.least import Least, Step
+from gpusim.choose.least import KernelBounds, Least
 from gpusim.choose.simplex import Reals
 from gpusim.model.front_end import CHANNELS, turn_wait_us
 from gpusim.trace.graph import Graph
@@ -41,10 +41,11 @@ def least_in_any_lanes(graph: Graph, choices: Choices, turn_us: float, sms: int)
     for parts in _partitions(graph.ids):
         if len(parts) > 1 and max(sum(least[id] for id in part) for part in parts) < least_us:
             for lanes in filter(graph.allows, product(*map(permutations, parts))):  # in any order in which they can run
-                least_us = min(least_us, least_in_lanes(graph, lanes, choices, turn_us, False, least_us))
+                waits = graph.with_order(lanes)
+                least_us = min(least_us, least_in_lanes(waits, lanes, choices, turn_us, False, least_us))
                 split_us = split.least_us(lanes, least_us)
                 if split_us < least_us:
-                    own_us = least_in_lanes(graph, lanes, choices, turn_us, True, least_us)
+                    own_us = least_in_lanes(waits, lanes, choices, turn_us, True, least_us)
                     least_us = min(least_us, max(own_us, split_us))
     return least_us
 
@@ -88,16 +89,18 @@ def _on_sms(one: Least, sms: int) -> Reals:
 
 
 def least_in_lanes(
-    graph: Graph, lanes: Lanes, choices: Choices, turn_us: float, own_sms: bool, enough_us: float = inf
+    waits: Graph, lanes: Lanes, choices: Choices, turn_us: float, own_sms: bool, enough_us: float = inf
 ) -> float:
     """The least makespan of operations in some streams, each with SMs of its own or not.
 
-    ``graph`` is without the order of the streams, with which it may have no circle. ``turn_us``: `stream_turn_us` of
-    the GPU. No higher bound than ``enough_us`` is sought.
+    ``waits`` has the order of the streams, too. ``turn_us``: `stream_turn_us` of the GPU. No higher bound than
+    ``enough_us`` is sought.
     """
-    waits = graph.with_order(lanes)
     lane = {id: n for n, ids in enumerate(lanes) for id in ids}
-    beside = {id: _not_released(waits, lane, id) for id in waits.ids}
+    beside: dict[str, list[int]] = {}  # the streams that surely delay an operation if they have work when it starts
+    for id, others in waits.before.items():
+        released = {lane[other] for earlier in others for other in waits.after[earlier]}
+        beside[id] = [n for n in range(len(lanes)) if n not in released] if others else []
     ends = [0.0] * len(lanes)
     for _ in range(ITERATIONS):
         done: dict[str, float] = {}
@@ -112,19 +115,10 @@ def least_in_lanes(
     return max(ends)
 
 
-def _not_released(waits: Graph, lane: Mapping[str, int], id: str) -> list[int]:
-    """The streams that certainly delay an operation if their work is not complete when it starts."""
-    if not waits.before[id]:
-        return []
-    released = {lane[other] for earlier in waits.before[id] for other in waits.after[earlier]}
-    return [n for n in dict.fromkeys(lane.values()) if n not in released]
-
-
 def _end(
-    start: float, steps: Sequence[Step], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
+    now: float, steps: Sequence[KernelBounds], first: Sequence[float], later: Sequence[float], turn_us: float, own: bool
 ) -> float:
-    """When kernels that run one after the other end, at least."""
-    now = start
+    """When kernels that run one after the other from some time on end, at least."""
     for n, step in enumerate(steps):
         now = _start(now, later if n else first, turn_us, own) + step.us
     return now

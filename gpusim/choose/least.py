@@ -43,7 +43,7 @@ RANGES = (0.0, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.985, 0.9
 PRIME = 2**31 - 1  # of the jitter (`gpusim.engine.launches`)
 
 
-class Step(NamedTuple):
+class KernelBounds(NamedTuple):
     """Lower bounds for one kernel of an operation; for all of them where they do not run one after the other."""
 
     us: float  # least time
@@ -60,7 +60,7 @@ class Least:
     alone_us: float  # time on an idle GPU
     busy_us: tuple[float, float, float]  # least time for which it keeps all SMs, DRAM and L2 fully busy by itself
     idle_us: float = field(default=0.0, compare=False)  # least time before its first block runs
-    steps: tuple[Step, ...] = field(default=(), compare=False)
+    steps: tuple[KernelBounds, ...] = field(default=(), compare=False)
 
 
 def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
@@ -74,7 +74,7 @@ def least_of_kernel(model: KernelModel, *, undisturbed: bool = False) -> Least:
     pace = _Pace(model)
     us = model.latency_us + _blocks_us(model, works, work, pace, undisturbed=undisturbed)
     busy_us = (warps_us * max(model.demand.demands), work * model.dram_share_us, work * model.l2_share_us)
-    return Least(us, busy_us, model.latency_us, (Step(us, model.latency_us, pace.spread_us(work)),))
+    return Least(us, busy_us, model.latency_us, (KernelBounds(us, model.latency_us, pace.spread_us(work)),))
 
 
 def tile_works(model: KernelModel) -> Reals:
@@ -262,7 +262,7 @@ def least_of_launches(
     sm, dram, l2 = (fsum(one.busy_us[r] for one in each) for r in range(3))
     idle = min(one.idle_us for waits, one in zip(waiting, each, strict=True) if not waits)
     in_a_row = all(launch.stream == "main" for launch in launches)
-    steps = tuple(step for one in each for step in one.steps) if in_a_row else (Step(max(ends), 0.0, 0.0),)
+    steps = tuple(step for one in each for step in one.steps) if in_a_row else (KernelBounds(max(ends), 0.0, 0.0),)
     return Least(max(ends), (sm, dram, l2), idle, steps)
 
 
@@ -270,5 +270,5 @@ def less_of(one: Least, other: Least) -> Least:
     """What holds wherever one of two lower bounds does."""
     sm, dram, l2 = map(min, one.busy_us, other.busy_us)
     alone, idle = min(one.alone_us, other.alone_us), min(one.idle_us, other.idle_us)
-    steps = tuple(Step(*map(min, a, b)) for a, b in zip(one.steps, other.steps, strict=True))
+    steps = tuple(KernelBounds(*map(min, a, b)) for a, b in zip(one.steps, other.steps, strict=True))
     return Least(alone, (sm, dram, l2), idle, steps)

@@ -23,7 +23,7 @@ MOST_DIVISIONS = 8  # of a convolution, from which a search chooses
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """Some images by an algorithm."""
 
     batch: int  # how many images
@@ -36,7 +36,7 @@ class Part:
 class Division:
     """A batch in parts that run one after the other and reuse one workspace."""
 
-    parts: tuple[Part, ...]  # the largest first
+    parts: tuple[BatchPart, ...]  # the largest first
 
     @property
     def us(self) -> float:
@@ -49,7 +49,7 @@ class Division:
         return max(part.workspace_bytes for part in self.parts)
 
     @property
-    def counted(self) -> list[tuple[int, Part]]:
+    def counted(self) -> list[tuple[int, BatchPart]]:
         """How often each part occurs, and the part."""
         return [(len(list(same)), part) for part, same in groupby(self.parts)]
 
@@ -62,7 +62,7 @@ class Division:
 # ---- the dynamic programming
 
 
-def front(batch: int, parts: Sequence[Part]) -> list[Division]:
+def front(batch: int, parts: Sequence[BatchPart]) -> list[Division]:
     """Return the divisions of a batch that no other beats in both time and workspace, by ascending workspace.
 
     A division is made of any of the parts, each any number of times; one of the whole batch is a division.
@@ -76,13 +76,13 @@ def front(batch: int, parts: Sequence[Part]) -> list[Division]:
     return found
 
 
-def _fastest(batch: int, parts: Sequence[Part]) -> Division | None:
+def _fastest(batch: int, parts: Sequence[BatchPart]) -> Division | None:
     """The division that takes least time, of equals the one of fewest parts; None where no parts make the batch.
 
     With T(0) = 0 it is T(n) = min over the parts p of T(n - batch of p) + time of p.
     """
     step = gcd(batch, *(part.batch for part in parts))
-    best: list[tuple[float, int, Part | None] | None] = [(0.0, 0, None)]
+    best: list[tuple[float, int, BatchPart | None] | None] = [(0.0, 0, None)]
     for images in range(step, batch + 1, step):
         reached = [
             (before[0] + part.us, before[1] + 1, part)
@@ -90,7 +90,7 @@ def _fastest(batch: int, parts: Sequence[Part]) -> Division | None:
             if part.batch <= images and (before := best[(images - part.batch) // step]) is not None
         ]
         best.append(min(reached, key=lambda one: one[:2], default=None))
-    chosen: list[Part] = []
+    chosen: list[BatchPart] = []
     last = best[-1]
     while last is not None and last[2] is not None:
         chosen.append(last[2])
@@ -125,7 +125,9 @@ def divided_convolutions(trace: Trace, session: Session) -> dict[str, list[Divid
 def _divided(op: Convolution, trace: Trace, session: Session) -> list[Divided]:
     kernels = session.kernels(trace)
     parts = [
-        Part(batch, name, fsum(kernels.model(launch, op.id).solo_us for launch in call.kernels), call.workspace_bytes)
+        BatchPart(
+            batch, name, fsum(kernels.model(launch, op.id).solo_us for launch in call.kernels), call.workspace_bytes
+        )
         for (batch, name), call in _calls(op).items()
         if call.workspace_bytes is not None and fits(call, session.gpu)
     ]

@@ -8,54 +8,46 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.choose.simplex import Reals
-from gpusim.model.contention import WarpDemand, mix_times, use_of
 from gpusim.model.mixing import CHAINED_CYCLES, CHAINED_WARPS, LEAST_LEFT, LONGEST_BURST, ROUNDS, Use
 
 Places = npt.NDArray[np.int64]
 
 
-def use_alone(demand: WarpDemand, count: int) -> Use:
-    """Use of an SM by some blocks of a kernel that have it to themselves."""
-    return use_of(demand, count, mix_times([(demand, count)])[0])
+class MixArrays:
+    """Arrays with a row for each place in a mix, the oldest kernel first, and a column for each mix.
 
-
-class Mixes:
-    """Arrays with a row for each mix and a column for each of its kernels, the oldest first.
-
-    A row of ``mixes`` tells which of ``uses``, of kernels that have an SM to themselves, are in it.
+    ``mixes`` has the same shape. It tells which of ``uses``, of kernels that have an SM to themselves, are in them.
     """
 
     def __init__(self, uses: Sequence[Use], mixes: Places) -> None:
-        def column(name: str) -> Reals:
+        def each(name: str) -> Reals:
             return np.array([float(getattr(use, name)) for use in uses])[mixes]
 
-        self.size = mixes.shape[1]
-        self.issue, self.operands, self.path, self.visit = map(column, ("issue", "operands", "path", "visit"))
-        self.cycles, self.burst, self.together, self.taken = map(column, ("cycles", "burst", "together", "taken"))
-        self.pipes = np.array([use.pipes for use in uses])[mixes]
-        self.warps = column("warps")
-        self.meet = self._meet(self.warps, column("slowest_counts"))
+        self.issue, self.operands, self.path, self.visit = map(each, ("issue", "operands", "path", "visit"))
+        self.cycles, self.burst, self.together, self.taken = map(each, ("cycles", "burst", "together", "taken"))
+        self.pipes = np.array([use.pipes for use in uses]).T[:, mixes]  # for each pipe as the others
+        self.warps = each("warps")
+        self.meet = self._meet(self.warps, each("slowest_counts"))
         self.shares = np.ones(mixes.shape)
 
     def progress(self) -> Reals:
         """Progress of each kernel of each mix, 1 as if it had the SM to itself."""
-        if self.size == 1:
+        if len(self.shares) == 1:
             return self.shares
         for _ in range(ROUNDS):
-            for i in reversed(range(self.size)):
-                self.shares[:, i] = 1.0 / (1.0 + self._stretch(i))
+            for i in reversed(range(len(self.shares))):
+                self.shares[i] = 1.0 / (1.0 + self._stretch(i))
             met = np.minimum(1.0, self.path * self.shares) * self.visit
-            waits = self.path * (met.sum(axis=1, keepdims=True) - met) / self.visit / 2.0
+            waits = self.path * (met.sum(axis=0) - met) / self.visit / 2.0
             self.shares = 1.0 / (1.0 / self.shares + waits)
-        totals = [(self.issue * self.shares).sum(axis=1), (self.path * self.shares).sum(axis=1)]
-        pipes = (self.pipes * self.shares[:, :, None]).sum(axis=1).max(axis=1)
-        over = np.maximum(1.0, np.maximum(pipes, np.maximum(*totals)))
-        shares: Reals = self.shares / over[:, None]
+        totals = [(self.issue * self.shares).sum(axis=0), (self.path * self.shares).sum(axis=0)]
+        pipes = (self.pipes * self.shares).sum(axis=1).max(axis=0)
+        shares: Reals = self.shares / np.maximum(1.0, np.maximum(pipes, np.maximum(*totals)))
         return shares
 
     def _meet(self, warps: Reals, slowest_counts: Reals) -> Reals:
         """Warps of others on the fullest scheduler beside a kernel's own, over those on the mean scheduler."""
-        total = warps.sum(axis=1, keepdims=True)
+        total = warps.sum(axis=0)
         others = total - warps
         fullest = np.ceil(total - 1e-9)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -65,31 +57,30 @@ class Mixes:
 
     def _stretch(self, i: int) -> Reals:
         """Relative increase of a kernel's instruction time because others occupy the schedulers."""
-        met = self.shares * self.meet[:, i, None]
+        met = self.shares * self.meet[i]
         issued = self.issue * met
-        older, younger = slice(0, i), slice(i + 1, None)
-        taken = issued[:, older].sum(axis=1)
-        in_bursts = (issued * self.together)[:, older].sum(axis=1)
-        mine = self.issue[:, i]
+        taken = issued[:i].sum(axis=0)  # by the older ones
+        in_bursts = (issued * self.together)[:i].sum(axis=0)
+        mine = self.issue[i]
         in_bursts = np.divide(in_bursts, taken, out=np.zeros_like(taken), where=taken > 0.0)
         stretch = _beside(mine + in_bursts * (1.0 - mine), taken)
-        held = (self.pipes * met[:, :, None])[:, older].sum(axis=1)
-        stretch = np.maximum(stretch, _beside(self.pipes[:, i], held).max(axis=1))
-        stretch += (issued * self.together)[:, younger].sum(axis=1)
+        held = (self.pipes * met)[:, :i].sum(axis=1)
+        stretch = np.maximum(stretch, _beside(self.pipes[:, i], held).max(axis=0))
+        stretch += (issued * self.together)[i + 1 :].sum(axis=0)
         bursts = issued * self._burst_waits(i)
-        cycles = self.burst[:, i] * self.cycles[:, i]
-        for_older, for_younger = bursts[:, older].sum(axis=1), bursts[:, younger].sum(axis=1)
+        cycles = self.burst[i] * self.cycles[i]
+        for_older, for_younger = bursts[:i].sum(axis=0), bursts[i + 1 :].sum(axis=0)
         stretch = np.maximum(stretch, np.divide(for_older, cycles, out=np.zeros_like(cycles), where=cycles > 0.0))
         stretch += np.divide(for_younger, cycles, out=np.zeros_like(cycles), where=cycles > 0.0)
-        used = issued.sum(axis=1) - issued[:, i]
-        equal = np.maximum(0.0, self.taken[:, i] + self.issue.sum(axis=1) - mine - 1.0)
-        blocked = np.maximum(stretch, np.minimum(_beside(self.taken[:, i], used), equal))
-        result: Reals = np.where(self.operands[:, i] > 0.0, blocked, stretch)
+        used = issued.sum(axis=0) - issued[i]
+        equal = np.maximum(0.0, self.taken[i] + self.issue.sum(axis=0) - mine - 1.0)
+        blocked = np.maximum(stretch, np.minimum(_beside(self.taken[i], used), equal))
+        result: Reals = np.where(self.operands[i] > 0.0, blocked, stretch)
         return result
 
     def _burst_waits(self, i: int) -> Reals:
         """Cycles that a warp of one kernel waits for a warp of another that already issues."""
-        chained = (self.burst == LONGEST_BURST) & (self.burst[:, i, None] < LONGEST_BURST)
+        chained = (self.burst == LONGEST_BURST) & (self.burst[i] < LONGEST_BURST)
         waits: Reals = np.where(chained & (self.warps >= CHAINED_WARPS), CHAINED_CYCLES, self.burst - 0.5)
         return waits
 

@@ -22,9 +22,10 @@ from math import factorial, fsum, inf
 import numpy as np
 
 from gpusim.choose.least import block_times
-from gpusim.choose.mixes_array import Mixes, use_alone
+from gpusim.choose.mixes_array import MixArrays
 from gpusim.choose.simplex import Reals, maximum
-from gpusim.model.contention import chance_older
+from gpusim.common.tables import grouped
+from gpusim.model.contention import chance_older, mix_times, use_of
 from gpusim.model.kernel import KernelModel
 from gpusim.trace.graph import Graph
 
@@ -45,11 +46,11 @@ MARGIN = 1e-7
 MANY = 3000  # constraints, above which those leave the program that are loose
 LOOSE = 0.1  # a constraint that is so far from binding leaves the program
 ENDLESS = 1e6  # a load that is none
-Mix = tuple[tuple[int, int], ...]  # kernels with their blocks
+BlockMix = tuple[tuple[int, int], ...]  # kernels with their blocks
 
 
 @dataclass(frozen=True)
-class Kernel:
+class OptionKernel:
     """A kernel of an option, with the progress of an SM by its number of blocks, relative to the best number."""
 
     model: KernelModel
@@ -63,18 +64,18 @@ class Kernel:
         return self.best * self.model.unit_us * self.model.sm_count
 
 
-def kernel_of(model: KernelModel, work: float) -> Kernel:
+def option_kernel(model: KernelModel, work: float) -> OptionKernel:
     """A kernel with the least time in which all SMs can do its work; ``work`` is in mean blocks."""
     rates = [count / (time * model.unit_us) for count, time in enumerate(block_times(model), 1)]
     best = max(rates)
-    return Kernel(model, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
+    return OptionKernel(model, work / best / model.sm_count, best, tuple(rate / best for rate in rates))
 
 
 @dataclass(frozen=True)
 class Option:
     """One algorithm of an operation."""
 
-    kernels: tuple[Kernel, ...]  # its kernels
+    kernels: tuple[OptionKernel, ...]  # its kernels
     alone_us: float  # least time on an idle GPU
     dram_us: float  # least time for which it keeps DRAM busy
     l2_us: float  # the same of L2
@@ -96,7 +97,7 @@ def one_by_one_us(options: Iterable[Option]) -> float:
     return max(sms_us, dram_us, l2_us)
 
 
-def program_of(
+def linear_program(
     graph: Graph,
     options: Mapping[str, Sequence[Option]],
     capacity: Sequence[int],
@@ -104,7 +105,7 @@ def program_of(
     idle_us: float,
     *,
     loads: bool,
-) -> Program | None:
+) -> LinearProgram | None:
     """The program that bounds the time of all operations, each by one of its options; None: there are too many mixes.
 
     ``capacity`` is that of an SM (`SMLimits.capacity`). The operations of ``chain`` run one after the other. The first
@@ -116,17 +117,17 @@ def program_of(
         kernels, op_of, of_option = _kernels(graph, options, dominated)
         mixes = _mixes(graph, kernels, op_of, capacity, counts)
         if mixes:
-            return Program(kernels, of_option, mixes, capacity, in_chain, idle_us, loads)
+            return LinearProgram(kernels, of_option, mixes, capacity, in_chain, idle_us, loads)
     return None
 
 
 def _kernels(
     graph: Graph, options: Mapping[str, Sequence[Option]], dominated: float
-) -> tuple[list[Kernel], list[int], list[list[tuple[Option, list[int]]]]]:
+) -> tuple[list[OptionKernel], list[int], list[list[tuple[Option, list[int]]]]]:
     """Return the large kernels, the operation of each, and for each operation its options with their large kernels."""
     found = [_not_dominated(options[id], dominated) for id in graph.ids]
     small_us = SMALL * fsum(min((option.sms_us for option in of), default=0.0) for of in found)
-    kernels, op_of = list[Kernel](), list[int]()
+    kernels, op_of = list[OptionKernel](), list[int]()
     of_option: list[list[tuple[Option, list[int]]]] = []
     for o, of in enumerate(found):
         of_option.append([])
@@ -153,14 +154,14 @@ def _not_dominated(options: Sequence[Option], dominated: float) -> list[Option]:
 
 
 def _mixes(
-    graph: Graph, kernels: Sequence[Kernel], op_of: Sequence[int], capacity: Sequence[int], counts: Sequence[int]
-) -> list[Mix]:
+    graph: Graph, kernels: Sequence[OptionKernel], op_of: Sequence[int], capacity: Sequence[int], counts: Sequence[int]
+) -> list[BlockMix]:
     """All mixes that fit on an SM; none where there are too many."""
-    found: list[Mix] = []
+    found: list[BlockMix] = []
     rows = 0
     free = [{b for b, other in enumerate(graph.ids) if graph.independent(id, other)} for id in graph.ids]
 
-    def extend(mix: Mix, room: Sequence[int], allowed: set[int], first: int) -> bool:
+    def extend(mix: BlockMix, room: Sequence[int], allowed: set[int], first: int) -> bool:
         nonlocal rows
         for k in range(first, len(kernels)):
             model, op = kernels[k].model, op_of[k]
@@ -178,39 +179,39 @@ def _mixes(
     return found if extend((), capacity, set(range(len(graph.ids))), 0) else []
 
 
-def progress_in(kernels: Sequence[Kernel], mixes: Sequence[Mix]) -> tuple[Reals, list[Mix]]:
+def progress_in(kernels: Sequence[OptionKernel], mixes: Sequence[BlockMix]) -> tuple[Reals, list[BlockMix]]:
     """What each kernel does in each mix, relative to its best blocks, in every order in which they can have come.
 
     A row for each mix and order, and the mix of each row.
     """
     found: list[Reals] = []
-    of_row: list[Mix] = []
-    for size in sorted({len(mix) for mix in mixes}):
-        members = np.array([mix for mix in mixes if len(mix) == size])
-        alike = {(int(k), int(count)) for k, count in members.reshape(-1, 2)}
-        known = {(k, count): n for n, (k, count) in enumerate(sorted(alike))}
-        uses = [use_alone(kernels[k].model.demand, count) for k, count in known]
+    of_row: list[BlockMix] = []
+    older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
+    for size, alike in sorted(grouped(mixes, len).items()):
+        known = sorted({pair for mix in alike for pair in mix})
+        alone = [(kernels[k].model.demand, count) for k, count in known]
+        uses = [use_of(*one, mix_times([one])[0]) for one in alone]
         paces = np.array([kernels[k].paces[count - 1] for k, count in known])
-        at = np.array([[known[int(k), int(count)] for k, count in mix] for mix in members])
-        older = np.array([[chance_older(a.model.demand, b.model.demand) for b in kernels] for a in kernels])
-        by_order = {order: Mixes(uses, at[:, order]).progress() for order in permutations(range(size))}
+        place_of = {pair: n for n, pair in enumerate(known)}
+        at = np.array([[place_of[pair] for pair in mix] for mix in alike]).T
+        members = np.array([k for k, _ in known])[at]
+        by_order = {order: MixArrays(uses, at[list(order)]).progress() for order in permutations(range(size))}
         for order, progress in by_order.items():
-            backwards = by_order[order[::-1]][:, ::-1]
-            pairs = [older[members[:, a, 0], members[:, b, 0]] for a, b in combinations(order, 2)]
-            first = np.mean(pairs, axis=0)[:, None] if pairs else 1.0
-            rows = np.zeros((len(members), len(kernels)))
-            place = members[:, order, 0]
-            values = (first * progress + (1.0 - first) * backwards) * paces[at[:, order]]
-            np.put_along_axis(rows, place, values, axis=1)
+            backwards = by_order[order[::-1]][::-1]
+            pairs = [older[members[a], members[b]] for a, b in combinations(order, 2)]
+            first = np.mean(pairs, axis=0) if pairs else 1.0
+            rows = np.zeros((len(alike), len(kernels)))
+            values = (first * progress + (1.0 - first) * backwards) * paces[at[list(order)]]
+            np.put_along_axis(rows, members[list(order)].T, values.T, axis=1)
             found.append(rows)
-            of_row += [mix for mix in mixes if len(mix) == size]
+            of_row += alike
     return np.vstack(found), of_row
 
 
 # ---- the program
 
 
-class Program:
+class LinearProgram:
     """Maximise the worth of all operations, such that no state of the GPU earns more than 1.
 
     Variables: the price of each kernel, the worth of each operation; of DRAM's, L2's and the chain's time; and for each
@@ -219,9 +220,9 @@ class Program:
 
     def __init__(
         self,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[OptionKernel],
         of_option: Sequence[Sequence[tuple[Option, Sequence[int]]]],
-        mixes: Sequence[Mix],
+        mixes: Sequence[BlockMix],
         capacity: Sequence[int],
         in_chain: Sequence[bool],
         idle_us: float,
@@ -229,8 +230,7 @@ class Program:
     ) -> None:
         self.of_kernel, self.capacity, self.mixes = kernels, capacity, set(mixes)
         self.done, self.of_row = progress_in(kernels, mixes)
-        self.kernels, self.ops = len(kernels), len(of_option)
-        self.of_option = of_option
+        self.kernels, self.of_option = len(kernels), of_option
         ranges = list(product(_ranges(DRAM_LOADS), _ranges(L2_LOADS))) if loads else [((0.0, inf), (0.0, inf))]
         self.ends = [(dram[1], l2[1]) for dram, l2 in ranges]
         slowdown = [[one.model.slowdown(dram[0], l2[0], 1.0, 1.0) for one in kernels] for dram, l2 in ranges]
@@ -238,21 +238,19 @@ class Program:
         self.dram = np.array([one.model.load.dram * one.demand for one in kernels])
         self.l2 = np.array([one.model.load.l2 * one.demand for one in kernels])
         self.scale = fsum(one.us for one in kernels) or 1.0
-        self.rest = self.kernels + self.ops  # where DRAM, L2 and the chain begin
+        self.rest = self.kernels + len(of_option)  # where DRAM, L2 and the chain begin
         self.width = self.rest + 3 + 3 * len(ranges)
         self.idle = idle_us / self.scale
         self.prices = np.zeros(self.width)
         self.costs = [
-            (o, self._cost(kernels, of, option, in_chain[o]))
-            for o, found in enumerate(of_option)
-            for option, of in found
+            (o, self._cost(of, option, in_chain[o])) for o, found in enumerate(of_option) for option, of in found
         ]
 
-    def _cost(self, kernels: Sequence[Kernel], of: Sequence[int], option: Option, in_chain: bool) -> Reals:
+    def _cost(self, of: Sequence[int], option: Option, in_chain: bool) -> Reals:
         """Worth of an option, as factors of the variables."""
         cost = np.zeros(self.width)
         for k in of:
-            cost[k] = kernels[k].us / self.scale
+            cost[k] = self.of_kernel[k].us / self.scale
         chain_us = option.alone_us if in_chain else 0.0
         cost[self.rest : self.rest + 3] = np.array([option.dram_us, option.l2_us, chain_us]) / self.scale
         return cost
@@ -291,7 +289,8 @@ class Program:
         best = 0.0
         for _ in range(ROUNDS):
             prices = maximum(target, np.array(rows), np.append(limits, np.zeros(len(rows) - len(limits))))
-            earned, violated = self.earned(prices)
+            values = self._values(prices)
+            earned = self._earned(prices, values)
             if self._worth(prices) > best * earned:
                 best, self.prices = self._worth(prices) / earned, prices / earned
             if best >= (1.0 - CLOSE) * float(target @ prices):
@@ -300,13 +299,16 @@ class Program:
                 best = 0.0  # it did not know those mixes
             if len(rows) > MANY:
                 rows = [row for n, row in enumerate(rows) if n < len(limits) or row @ prices > -LOOSE]
-            rows += violated
-        self.prices = self.prices / max(1.0, self.earned(self.prices)[0])  # of mixes that came last, too
+            rows += self._violated(prices, values)
+        earned = self._earned(self.prices, self._values(self.prices))  # of mixes that came last, too
+        self.prices = self.prices / max(1.0, earned)
         return (self._worth(self.prices) + self.idle) * self.scale
 
     def _look_between(self) -> bool:
         """Look at further numbers of blocks near the mixes that earn most; tells whether one earns more than 1."""
-        values = np.max([self._value(at, self.prices) for at in range(len(self.ends))], axis=0)
+        each = [self.in_range(at, self.prices) for at in range(len(self.ends))]
+        time = float(self.prices[self.rest : self.rest + 3].sum())
+        values = np.max([self.done @ of_kernel + loads + time for of_kernel, _, loads in each], axis=0)
         most = np.argpartition(-values, min(NEAR, len(values) - 1))[:NEAR]
         near = dict.fromkeys(mix for n in most for mix in self._neighbours(self.of_row[n]))
         new = [mix for mix in near if mix not in self.mixes]
@@ -315,27 +317,21 @@ class Program:
         self.mixes.update(new)
         done, of_row = progress_in(self.of_kernel, new)
         self.done, self.of_row = np.vstack([self.done, done]), self.of_row + of_row
-        return self.earned(self.prices)[0] > 1.0 + CLOSE
+        return self._earned(self.prices, self._values(self.prices)) > 1.0 + CLOSE
 
-    def _neighbours(self, mix: Mix) -> Iterator[Mix]:
+    def _neighbours(self, mix: BlockMix) -> Iterator[BlockMix]:
         """The mix with other numbers of blocks of one kernel, as far as they fit."""
         for n, (k, _) in enumerate(mix):
             others = (*mix[:n], *mix[n + 1 :])
             for count in range(1, self._most(k, others) + 1):
                 yield (*mix[:n], (k, count), *mix[n + 1 :])
 
-    def _most(self, k: int, others: Mix) -> int:
+    def _most(self, k: int, others: BlockMix) -> int:
         """Blocks of a kernel that fit beside others."""
         held = np.sum([np.array(self.of_kernel[i].model.need) * count for i, count in others], axis=0)
         left = np.array(self.capacity) - held
         model = self.of_kernel[k].model
         return min(model.blocks_per_sm, *(int(r // n) for r, n in zip(left, model.need, strict=True) if n))
-
-    def _value(self, at: int, prices: Reals) -> Reals:
-        """Earnings of each mix in a range, with the prices of time."""
-        of_kernel, _, loads = self.in_range(at, prices)
-        values: Reals = self.done @ of_kernel + loads + float(prices[self.rest : self.rest + 3].sum())
-        return values
 
     def _worth(self, prices: Reals) -> float:
         """The objective: the sum of the least worth of each operation, less the idle time of the chain at its price."""
@@ -344,16 +340,26 @@ class Program:
             least[o] = min(least.get(o, inf), float(cost @ prices))
         return fsum(least.values()) - float(prices[self.rest + 2]) * self.idle
 
-    def earned(self, prices: Reals) -> tuple[float, list[Reals]]:
-        """The most that any state earns, and constraints that the prices violate."""
-        most, violated = 0.0, list[Reals]()
-        each = [self.in_range(at, prices) for at in range(len(self.ends))]
-        values = np.array([of_kernel for of_kernel, _, _ in each]) @ self.done.T
-        for at, (_, earns, loads) in enumerate(each):
-            top = np.argpartition(-values[at], min(ADDED, len(self.done) - 1))[:ADDED]
-            violated += [self._row(at, self.done[n]) for n in top if values[at, n] > earns + MARGIN]
-            most = max(most, float(values[at].max()) + loads)
-        return most + float(prices[self.rest : self.rest + 3].sum()), violated
+    def _values(self, prices: Reals) -> Reals:
+        """Earnings of each mix in each range, without the prices of time and of loads."""
+        values: Reals = np.array([self.in_range(at, prices)[0] for at in range(len(self.ends))]) @ self.done.T
+        return values
+
+    def _earned(self, prices: Reals, values: Reals) -> float:
+        """The most that any state earns."""
+        most = 0.0
+        for at, of_mix in enumerate(values):
+            most = max(most, float(of_mix.max()) + self.in_range(at, prices)[2])
+        return most + float(prices[self.rest : self.rest + 3].sum())
+
+    def _violated(self, prices: Reals, values: Reals) -> list[Reals]:
+        """Constraints that the prices violate."""
+        found: list[Reals] = []
+        for at, of_mix in enumerate(values):
+            limit = self.in_range(at, prices)[1] + MARGIN
+            top = np.argpartition(-of_mix, min(ADDED, len(of_mix) - 1))[:ADDED]
+            found += [self._row(at, self.done[n]) for n in top if of_mix[n] > limit]
+        return found
 
     def in_range(self, at: int, prices: Reals) -> tuple[Reals, float, float]:
         """The price of each kernel in a range, the loads off; what an SM may earn; and what the loads are worth."""

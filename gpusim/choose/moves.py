@@ -9,7 +9,7 @@ from math import fsum
 from statistics import fmean
 
 from gpusim.choose.bound import Bounds
-from gpusim.choose.plan import STREAMS, Plan, Work, most_live, workspace_bytes
+from gpusim.choose.plan import STREAMS, Plan, PlannedWork, most_live, workspace_bytes
 from gpusim.choose.settings import divisions
 from gpusim.choose.streams import Lanes
 from gpusim.hardware.gpu import GPU
@@ -139,24 +139,24 @@ def lanes_near(graph: Graph, lanes: Lanes) -> Iterator[Lanes]:
 # ---- algorithms
 
 
-def all_algorithms(work: Work) -> Iterator[dict[str, str]]:
+def all_algorithms(work: PlannedWork) -> Iterator[dict[str, str]]:
     """Every combination of algorithms."""
     for names in product(*work.algorithms.values()):
         yield dict(zip(work.algorithms, names, strict=True))
 
 
-def fastest(work: Work, bounds: Bounds) -> dict[str, str]:
+def fastest(work: PlannedWork, bounds: Bounds) -> dict[str, str]:
     """For each convolution, the algorithm that is fastest alone."""
     return {id: min(found, key=lambda name: bounds.alone_us(id, name)) for id, found in work.algorithms.items()}
 
 
-def mean_alone_us(work: Work, bounds: Bounds) -> float:
+def mean_alone_us(work: PlannedWork, bounds: Bounds) -> float:
     """Mean time of an operation alone by its fastest algorithm, us."""
     fast = fastest(work, bounds)
     return fmean(bounds.alone_us(id, fast.get(id, "")) for id in work.operations)
 
 
-def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
+def algorithms_near(work: PlannedWork, plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Plans that differ in the algorithm of one operation, each with that operation."""
     for id, found in work.algorithms.items():
         for name in found:
@@ -164,17 +164,21 @@ def algorithms_near(work: Work, plan: Plan) -> Iterator[tuple[str, Plan]]:
                 yield id, replace(plan, algorithms={**plan.algorithms, id: name})
 
 
-def within(work: Work, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep: Iterable[str] = ()) -> Plan | None:
+def within(
+    work: PlannedWork, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep: Iterable[str] = ()
+) -> Plan | None:
     """Return the plan with algorithms of less workspace where it exceeds a limit; None where no algorithms keep it.
 
     Repeatedly looks at the set of concurrent operations that needs the most workspace, and changes the algorithm that
     saves memory at the least cost in time per byte. The algorithms of the convolutions in ``keep`` stay.
     """
+    if limit_bytes is None:
+        return plan
     kept, graph = set(keep), work.planned(plan)
-    while limit_bytes is not None:
+    while True:
         most, live = most_live(graph, workspace_bytes(work, plan))
         if most <= limit_bytes:
-            break
+            return plan
         options = []
         for id in live:
             known = work.algorithms[id]
@@ -189,10 +193,9 @@ def within(work: Work, bounds: Bounds, plan: Plan, limit_bytes: int | None, keep
             return None
         _, _, id, name = min(options)
         plan = replace(plan, algorithms={**plan.algorithms, id: name})
-    return plan
 
 
-def streams_near(work: Work, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[Plan]:
+def streams_near(work: PlannedWork, gpu: GPU, bounds: Bounds, plan: Plan) -> Iterator[Plan]:
     """Plans with neighbouring streams; where the number of streams changes, the SMs are split again."""
     seen = {plan.lanes}
     for lanes in lanes_near(work.graph, plan.lanes):

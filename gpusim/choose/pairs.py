@@ -51,7 +51,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Case:
+class ConvolutionPair:
     """Two independent convolutions with algorithms that complement one another; of several the best together."""
 
     sides: tuple[Side, Side]  # the two
@@ -82,7 +82,7 @@ class Pairs:
     gpu: str  # its name
     independent: int  # pairs of convolutions of which neither waits for the other
     # those of them with algorithms that complement one another; first that which gains most over the fastest algorithms
-    cases: tuple[Case, ...]
+    cases: tuple[ConvolutionPair, ...]
 
     def __repr__(self) -> str:
         counts = f"independent={self.independent}, cases={len(self.cases)}"
@@ -153,7 +153,7 @@ def longest(models: Sequence[KernelModel]) -> KernelModel:
     return max(models, key=lambda model: model.solo_us)
 
 
-def _case(judge: Judge, ids: tuple[str, str], found: Sequence[dict[str, str]]) -> Case:
+def _case(judge: Judge, ids: tuple[str, str], found: Sequence[dict[str, str]]) -> ConvolutionPair:
     """Replay each pair of algorithms concurrently and in sequence."""
     a, b = ids
     fast = fastest(judge.work, judge.bounds)
@@ -164,7 +164,7 @@ def _case(judge: Judge, ids: tuple[str, str], found: Sequence[dict[str, str]]) -
         ranked.append((min(together, key=lambda one: one.makespan_us), serial))
     best, serial = min(ranked, key=lambda one: one[0].makespan_us)
     chosen = best.plan.algorithms
-    return Case(
+    return ConvolutionPair(
         (_side(judge, a, chosen[a]), _side(judge, b, chosen[b])),
         len(found),
         sum(1 for one, other in ranked if is_less(one.makespan_us, other.makespan_us)),

@@ -48,7 +48,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Work:
+class PlannedWork:
     """The operations of a trace, what they wait for, and the algorithms that each may take."""
 
     trace: Trace  # their trace
@@ -63,10 +63,10 @@ class Work:
         """Dependencies under a plan, with the order of its streams and its own waits; these may not contradict."""
         return self.graph.with_order((*plan.lanes, *((earlier, later) for later, earlier in plan.waits)))
 
-    def part(self, ids: Sequence[str]) -> Work:
+    def part(self, ids: Sequence[str]) -> PlannedWork:
         """Some of the operations, waiting for nothing outside."""
         kept = set(ids)
-        return Work(
+        return PlannedWork(
             self.trace,
             self.graph.only(kept),
             {id: op for id, op in self.operations.items() if id in kept},
@@ -75,7 +75,7 @@ class Work:
         )
 
 
-def planned_trace(work: Work, plan: Plan, notes: str = "") -> Trace:
+def planned_trace(work: PlannedWork, plan: Plan, notes: str = "") -> Trace:
     """The trace that runs as planned under the plan's policy: `s0`, `s1`, … are its streams."""
     more: dict[str, list[str]] = {}
     for later, earlier in plan.waits:
@@ -100,7 +100,7 @@ def planned_trace(work: Work, plan: Plan, notes: str = "") -> Trace:
 # ---- memory
 
 
-def workspace_bytes(work: Work, plan: Plan) -> dict[str, int]:
+def workspace_bytes(work: PlannedWork, plan: Plan) -> dict[str, int]:
     """Workspace of each operation that has one; what is unknown counts as none."""
     chosen = {id: work.algorithms[id][name].workspace_bytes or 0 for id, name in plan.algorithms.items()}
     return {id: size for id, size in chosen.items() if size}
@@ -142,17 +142,17 @@ def _most_from(graph: Graph, sizes: Mapping[str, int], ids: Sequence[str]) -> li
     return bounds[::-1]
 
 
-def unknown_workspaces(work: Work, plan: Plan) -> list[str]:
+def unknown_workspaces(work: PlannedWork, plan: Plan) -> list[str]:
     """The convolutions of a plan whose algorithm has a workspace that is not known, by id."""
     return [id for id, name in plan.algorithms.items() if work.algorithms[id][name].workspace_bytes is None]
 
 
-def memory_bytes(work: Work, plan: Plan) -> int:
+def memory_bytes(work: PlannedWork, plan: Plan) -> int:
     """Device memory for the workspaces of a plan, as far as they are known, sufficient under any timing."""
     return most_live(work.planned(plan), workspace_bytes(work, plan))[0]
 
 
-def tensor_bytes(work: Work) -> int | None:
+def tensor_bytes(work: PlannedWork) -> int | None:
     """Bytes of the tensors of all convolutions, which no plan changes: filters, outputs, and inputs from outside.
 
     Four bytes a number, as in float32; None where there is no convolution.
@@ -174,7 +174,7 @@ def tensor_bytes(work: Work) -> int | None:
 # ---- for programs
 
 
-def launch_order(work: Work, plan: Plan) -> list[str]:
+def launch_order(work: PlannedWork, plan: Plan) -> list[str]:
     """Operations in the order in which a host launches them.
 
     The first operation of each stream in the order of the streams, then the second, as far as what they wait for has
@@ -184,7 +184,7 @@ def launch_order(work: Work, plan: Plan) -> list[str]:
     return one_by_one(work.planned(plan).before, lambda ready: min(ready, key=place.__getitem__))
 
 
-def as_steps(work: Work, plan: Plan) -> list[dict[str, Any]]:
+def as_steps(work: PlannedWork, plan: Plan) -> list[dict[str, Any]]:
     """The plan for a framework: one entry for each operation, in the order of launch (`launch_order`)."""
     graph = work.planned(plan).reduced()
     place = {id: (n, at) for n, lane in enumerate(plan.lanes) for at, id in enumerate(lane)}

@@ -32,6 +32,7 @@ from gpusim.choose.explain import (
     Group,
     added,
     in_groups,
+    longest_first,
     overlaps,
     side_by_side,
 )
@@ -45,7 +46,7 @@ from gpusim.trace.operations import Kernel, Operation
 CLOCK_US = 1.0  # overlaps of less are those of the clock
 LEAST_EXPECTED = 0.02  # of what a kernel took longer: costs that add up to less do not explain it [D]
 MOST_LAUNCH_US = 5.0  # later than usual; 1.3 with four streams ([V] experiments/neighbours, gaps.csv)
-Kind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and block
+KernelKind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and block
 Beside = list[tuple["Recorded", float]]  # kernels of other streams, and how long each ran meanwhile, us
 
 
@@ -53,7 +54,7 @@ Beside = list[tuple["Recorded", float]]  # kernels of other streams, and how lon
 class Recorded:
     """A kernel as recorded; times in us."""
 
-    kind: Kind  # name, grid and block
+    kind: KernelKind  # name, grid and block
     operator: str  # what launched it; empty: not known
     stream: str  # its stream
     start_us: float  # when it started
@@ -113,7 +114,7 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
     launches = _launches(trace, isolated_us)
 
     @cache
-    def pair(first: Kind, second: Kind) -> tuple[_Costs, _Costs]:
+    def pair(first: KernelKind, second: KernelKind) -> tuple[_Costs, _Costs]:
         return _costs(session, trace.device, [launches[first], launches[second]])
 
     def costs(own: Recorded, other: Recorded) -> _Costs:
@@ -136,8 +137,7 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
         late = {NO_ROOM: no_room_us, LAUNCH: launch_us, OTHER: late_us - no_room_us - launch_us}
         all_us = added((late, _shared(expected, one.took_us, alone_us)))
         by_us = {} if waits else {name: us for name, us in all_us.items() if us > 0.0}
-        together = summed((short_name(other.kind[0]), us) for other, us in (*running, *before))
-        names = tuple(sorted(together, key=lambda name: -together[name]))
+        names = longest_first((other.kind[0], us) for other, us in (*running, *before))
         overlap_us = min(one.took_us, fsum(us for _, us in running))
         found.append(Overlapped(one, alone_us, late_us, overlap_us, names, fsum(expected.values()), by_us))
     return found
@@ -187,14 +187,14 @@ def isolated(trace: Trace, found: Iterable[Overlapped]) -> Trace:
     return with_operations(trace, alone)
 
 
-def _launches(trace: Trace, isolated_us: Mapping[Kind, float]) -> dict[Kind, KernelLaunch]:
+def _launches(trace: Trace, isolated_us: Mapping[KernelKind, float]) -> dict[KernelKind, KernelLaunch]:
     """A launch of each kind, as long as the kind takes isolated, where that is known."""
     found = {_kind(launch): launch for launch in trace.launches()}
     timed = {kind: {"duration_us": isolated_us[kind]} if kind in isolated_us else {} for kind in found}
     return {kind: launch.model_copy(update=timed[kind]) for kind, launch in found.items()}
 
 
-def _kind(launch: KernelLaunch) -> Kind:
+def _kind(launch: KernelLaunch) -> KernelKind:
     return launch.name, launch.grid, launch.block
 
 

@@ -9,7 +9,7 @@ from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.judge import Candidate, gain_percent
-from gpusim.choose.plan import STREAMS, Work, as_steps, planned_trace, tensor_bytes, unknown_workspaces
+from gpusim.choose.plan import STREAMS, PlannedWork, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import complements, contended, profile
 from gpusim.choose.search import Selection
 from gpusim.common.tables import (
@@ -174,7 +174,7 @@ def print_selection(selection: Selection) -> None:
     _print_frontier(selection)
 
 
-def _choices(work: Work) -> str:
+def _choices(work: PlannedWork) -> str:
     algorithms, divisions = (sum(map(len, found.values())) for found in (work.algorithms, work.divisions))
     divided = f", {counted(divisions, 'division')} of the batch among them" if work.divisions else ""
     return f"{counted(len(work.algorithms), 'convolution')} with {counted(algorithms, 'algorithm')}{divided}"

@@ -31,11 +31,11 @@ from typing import Literal, get_args
 from gpusim.choose import moves
 from gpusim.choose.alternatives import fits as runs_on
 from gpusim.choose.bound import Bound, Bounds
-from gpusim.choose.chosen import ChosenError, Kind, chosen_error, expected_gain, is_sure, steps_taken
+from gpusim.choose.chosen import ChoiceKind, ChosenError, chosen_error, expected_gain, is_sure, steps_taken
 from gpusim.choose.descent import algorithm_moves, descend, to_better
 from gpusim.choose.judge import ORDERS, Candidate, Judge, Order, frontier, gain_percent, is_less, key_of
 from gpusim.choose.micro_batches import Divided, divided_convolutions
-from gpusim.choose.plan import STREAMS, Plan, Work, planned_trace
+from gpusim.choose.plan import STREAMS, Plan, PlannedWork, planned_trace
 from gpusim.choose.streams import (
     Lanes,
     Stage,
@@ -72,7 +72,7 @@ JOINED = 12  # plans of a network that are made of those of its blocks, for as m
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
 PLAIN = ("streams, fastest", "serial, fastest")  # what a program has without a plan
 UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
-Objective = Literal["makespan", "memory"]
+PlanObjective = Literal["makespan", "memory"]
 Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 
 
@@ -80,10 +80,10 @@ Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 class Selection:
     """Result of a search: the best plan, and what to compare it with."""
 
-    work: Work  # the operations with the algorithms that they could take
+    work: PlannedWork  # the operations with the algorithms that they could take
     session: Session  # where plans were replayed
     bounds: Bounds  # lower bounds of its plans
-    objective: Objective  # what was wanted
+    objective: PlanObjective  # what was wanted
     order: Order  # who decides in which order streams start
     best: Candidate  # the recommended plan: the one found, or, where a tie, `simpler`
     found: Candidate  # the plan with the least expected makespan
@@ -141,7 +141,7 @@ def select(
     gpu: AnyGPU | Session | None = None,
     *,
     memory_bytes: int | None = None,
-    objective: Objective = "makespan",
+    objective: PlanObjective = "makespan",
     sharing: str = "all",
     streams: str | Lanes = "search",
     order: Order = "any",
@@ -173,7 +173,7 @@ def select(
     trace, session = opened(trace, gpu, recorded_on)
     if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
-    known_of = {"objective": get_args(Objective), "sharing": moves.SHARING, "order": ORDERS}
+    known_of = {"objective": get_args(PlanObjective), "sharing": moves.SHARING, "order": ORDERS}
     for (name, known), value in zip(known_of.items(), (objective, sharing, order), strict=True):
         if not (isinstance(value, str) and value in known):
             raise InputError(None, name, f"is {quote(value)}", f"one of {', '.join(known)}")
@@ -195,11 +195,11 @@ def select(
 def _select(
     session: Session,
     limit: int | None,
-    objective: Objective,
+    objective: PlanObjective,
     sharing: str,
     streams: str | Lanes,
     order: Order,
-    work: Work,
+    work: PlannedWork,
     step: Step,
     undivided: Selection | None = None,
 ) -> Selection:
@@ -236,7 +236,7 @@ def _select(
         raise InputError(None, "--streams", problem, "other streams, or more memory")
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
-    kinds: tuple[Kind, Kind] = ("order", "order") if order == "host" else ("algorithms", "plan")
+    kinds: tuple[ChoiceKind, ChoiceKind] = ("order", "order") if order == "host" else ("algorithms", "plan")
     mean_us = moves.mean_alone_us(work, bounds)
     inside_error, error = (chosen_error(gpu.name, mean_us, kind) for kind in kinds)
     simpler = plain
@@ -280,7 +280,7 @@ def _select(
 
 def work_of(
     trace: Trace, gpu: GPU, memory_bytes: int | None = None, divided: Divisions | None = None, *, sized: bool = False
-) -> Work:
+) -> PlannedWork:
     """The operations of a trace with the algorithms that can be chosen on a GPU within a limit, one at least.
 
     An algorithm can be chosen where each kernel of it fits an SM and, under a limit, its workspace is known to keep it.
@@ -315,10 +315,10 @@ def work_of(
         id: {name: one.division for one in found if (name := one.algorithm.algorithm) in algorithms[id]}
         for id, found in divided.items()
     }
-    return Work(trace, graph, {op.id: op for op in trace.operations()}, algorithms, divisions)
+    return PlannedWork(trace, graph, {op.id: op for op in trace.operations()}, algorithms, divisions)
 
 
-def own_lanes(work: Work) -> Lanes:
+def own_lanes(work: PlannedWork) -> Lanes:
     """The streams of its trace, as far as they are of the work."""
     found = (tuple(id for id in lane if id in work.operations) for lane in chains(work.trace))
     return tuple(lane for lane in found if lane)
@@ -327,7 +327,7 @@ def own_lanes(work: Work) -> Lanes:
 # ---- the search of one block
 
 
-def _replays(work: Work) -> int:
+def _replays(work: PlannedWork) -> int:
     """Replays that the search of a block may do: fewer for large blocks, whose replays take longer."""
     return max(FEWEST_REPLAYS, REPLAYS * min(SMALL, len(work.operations)) // len(work.operations))
 
@@ -364,7 +364,7 @@ def _starts(judge: Judge, given: Plan | None, before: int) -> list[Candidate]:
     return seen[:STARTS] if not new or new[0] in seen[:STARTS] else [*seen[: STARTS - 1], new[0]]
 
 
-def _few_plans(work: Work, gpu: GPU, sharing: str, order: Order) -> list[Plan]:
+def _few_plans(work: PlannedWork, gpu: GPU, sharing: str, order: Order) -> list[Plan]:
     """All plans, those that are judged alike once; none where there are more than `COMPLETE`."""
     ways = moves.all_lanes(work.graph) if len(work.operations) <= FEW else ()
     chosen = (Plan(lanes, algorithms) for lanes in ways for algorithms in moves.all_algorithms(work))
@@ -509,7 +509,7 @@ def _given(judge: Judge, streams: str | Lanes, step: Step) -> Plan:
     return plan
 
 
-def opara_lanes(work: Work, bounds: Bounds, algorithms: Mapping[str, str]) -> Lanes:
+def opara_lanes(work: PlannedWork, bounds: Bounds, algorithms: Mapping[str, str]) -> Lanes:
     """Opara's streams and order for operations with some algorithms."""
     asked = {id: bounds.launches(id, algorithms.get(id, "")) for id in work.operations}
     return opara(

@@ -35,16 +35,12 @@ def with_arrivals(trace: Trace) -> bool:
 
 def arriving(trace: Trace) -> list[str]:
     """The programs whose requests arrive at times of their own."""
-    return [one.name for one in trace.programs if one.arrivals is not None and not _loops(one.arrivals)]
+    return [one.name for one in trace.programs if isinstance(one.arrivals, PoissonArrivals | TimesArrivals)]
 
 
 def looping(trace: Trace) -> list[str]:
     """The programs of which each request arrives when the one before has ended."""
-    return [one.name for one in trace.programs if _loops(one.arrivals)]
-
-
-def _loops(arrivals: Arrivals | None) -> bool:
-    return isinstance(arrivals, LoopArrivals)
+    return [one.name for one in trace.programs if isinstance(one.arrivals, LoopArrivals)]
 
 
 def isolated_us(trace: Trace, session: Session) -> dict[str, float]:
@@ -120,9 +116,9 @@ def other_seeds(trace: Trace) -> Iterator[Trace]:
 
 
 def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], free: Sequence[str]) -> dict[str, Any]:
-    """What `gpusim.choose.advise.Choice` holds of requests: means over some replays, each with arrivals of its own.
+    """What `gpusim.choose.advise.SettingResult` holds of requests: means over some replays.
 
-    ``free`` are the programs whose throughput counts.
+    Each replay has arrivals of its own. ``free`` are the programs whose throughput counts.
     """
     of_requests, restarted = arriving(trace), looping(trace)
     others = [name for name in alone_us if name not in restarted]
@@ -130,8 +126,9 @@ def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], 
     latencies = [passes_us(one, WARM_UP) for one in runs]
     at_target = {name: [percentile(of[name], TARGET_PERCENTILE) for of in latencies] for name in others}
     slowdown = {name: fmean(fmean(of[name]) for of in latencies) / alone_us[name] for name in others}
+    last_us = [max((of[name][-1][0] for name in of_requests), default=inf) for of in requests]  # when all have arrived
     progress = {
-        name: fmean(_progress(of[name], alone_us[name], _last_us(of, of_requests)) for of in requests)
+        name: fmean(_progress(of[name], alone_us[name], us) for of, us in zip(requests, last_us, strict=True))
         for name in restarted
     }
     slowdown |= {name: 1.0 / share for name, share in progress.items()}
@@ -159,11 +156,6 @@ def _progress(passes: Requests, alone_us: float, until_us: float) -> float:
     """Normalised progress by the passes that end by a time; by the first where none does."""
     ends = [end for _, end in passes if end <= until_us] or [passes[0][1]]
     return len(ends) * alone_us / ends[-1]
-
-
-def _last_us(requests: Mapping[str, Requests], names: Sequence[str]) -> float:
-    """When the last request of some programs arrives; infinite without any."""
-    return max((requests[name][-1][0] for name in names), default=inf)
 
 
 def _growth(requests: Requests) -> float:

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.tables import counted
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.limits import Profile, green_sizes, mig_profiles, placeable
+from gpusim.policies.limits import MigProfile, green_sizes, mig_profiles, placeable
 from gpusim.trace.edit import with_settings_of
 from gpusim.trace.format import Trace
 
@@ -161,7 +161,7 @@ def _mps(programs: Sequence[str], percents: tuple[int, ...]) -> Setting:
     return Setting("MPS", f"{text} %", f"mps:by=program,percent={text}", paste)
 
 
-def _mig(programs: Sequence[str], profiles: tuple[str, ...], known: Mapping[str, Profile]) -> Setting:
+def _mig(programs: Sequence[str], profiles: tuple[str, ...], known: Mapping[str, MigProfile]) -> Setting:
     text = "+".join(profiles)
     # those with the fewest places first
     pinned = sorted((known[name] for name in profiles), key=lambda one: len(one.starts))
@@ -176,7 +176,7 @@ def _mig(programs: Sequence[str], profiles: tuple[str, ...], known: Mapping[str,
     return Setting("MIG", text, f"mig:by=program,slices={text}", paste)
 
 
-def _instances(known: Mapping[str, Profile], programs: int) -> list[tuple[str, ...]]:
+def _instances(known: Mapping[str, MigProfile], programs: int) -> list[tuple[str, ...]]:
     """Profiles of each program that fit together, where none could be larger."""
     names = list(known)
     fitting = [one for one in product(names, repeat=programs) if placeable([known[name] for name in one])]

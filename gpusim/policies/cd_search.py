@@ -14,7 +14,7 @@ from math import fsum
 from gpusim.common.tables import counted
 from gpusim.policies.interface import KernelView, Partition, View, parameter
 from gpusim.policies.spatial import Split, confined, even_counts, layout, streams_now
-from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
+from gpusim.policies.tools.measure import MeasuredKinds, MeasuringPolicy, kinds, steady
 from gpusim.policies.tools.mixes import unshared
 from gpusim.policies.tools.notes import Uncounted
 
@@ -79,7 +79,7 @@ class CDSearch(MeasuringPolicy):
         one_of=("performance", "power"),
     )
     drop: float = parameter(0.03, "loss of speed, relative, at which a step is taken back", least=0, below=1)
-    _walks: dict[Kinds, Walk] = field(default_factory=dict, init=False, repr=False)
+    _walks: dict[MeasuredKinds, Walk] = field(default_factory=dict, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
     _uncounted: Uncounted = field(default_factory=Uncounted, init=False, repr=False)
 

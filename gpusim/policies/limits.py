@@ -15,7 +15,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from math import floor
 from typing import ClassVar
 
@@ -25,7 +24,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import IN_ORDER, Domains, Partition, View, parameter
 from gpusim.policies.spatial import confined, in_a_row, sm_counts
 from gpusim.policies.tools.notes import not_used
-from gpusim.policies.tools.programs import Divides, divided_by_process
+from gpusim.policies.tools.programs import Divides, divided_by
 from gpusim.policies.tools.values import decimal, hexadecimal, one_each, plus_separated, wrong
 
 
@@ -42,6 +41,7 @@ class Parts(Divides):
     _streams: list[str] = field(default_factory=list, init=False, repr=False)
     _holder: list[int] = field(default_factory=list, init=False, repr=False)
     _outside: set[int] = field(default_factory=set, init=False, repr=False)  # kernels that no part holds
+    _rounded: str = field(default="", init=False, repr=False)  # the parameter that could not be given as it is
 
     @abstractmethod
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
@@ -72,20 +72,16 @@ class Parts(Divides):
 
     def notes(self) -> tuple[str, ...]:
         """Where the parts are not what was asked for, are fewer than the streams, or leave SMs or kernels out."""
-        parts, streams, asked = len(self._parts), len(self._streams), self.asked()
+        parts, streams = len(self._parts), len(self._streams)
         unused = self._sm_count - len(frozenset().union(*self._parts))
         found = []
-        if asked:
-            found.append(f"{asked} gives {'+'.join(str(len(part)) for part in self._parts)} SMs")
+        if self._rounded:
+            found.append(f"{self._rounded} gives {'+'.join(str(len(part)) for part in self._parts)} SMs")
         if parts < streams:
             found.append(f"{counted(parts, 'part')} for {streams} streams: the others wait until one has ended")
         free = counted(len(self._outside), "kernel")
         outside = (f"{free} on streams that a library opened ran outside their stream's part",) if self._outside else ()
         return (*found, *not_used(unused, self._sm_count), *outside)
-
-    def asked(self) -> str:
-        """The parameter that could not be given as it is; empty where it was."""
-        return ""
 
 
 @dataclass
@@ -164,8 +160,7 @@ class Mps(Parts):
         "active-thread percentage of each stream, as 50+50, or one for all: a limit, no reservation",
         of_streams=IN_ORDER,
     )
-    by: str | None = divided_by_process()
-    _rounded: bool = field(default=False, init=False, repr=False)
+    by: str | None = divided_by(None)
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
         """Whole TPCs, rounded down, but at least one ([V] experiments/mps, on an H200).
@@ -178,19 +173,16 @@ class Mps(Parts):
             raise wrong(self.name, f"percent={self.percent} is out of range", "more than 0 and at most 100 each")
         sets, start, tpc = [], 0, gpu.sms_per_tpc
         for share in shares:
-            count = min(gpu.sm_count, tpc * max(1, floor(Fraction(share) * gpu.sm_count / 100 / tpc)))
+            count = min(gpu.sm_count, tpc * max(1, floor(share * gpu.sm_count / 100 / tpc)))
             sets.append(frozenset((start + i) % gpu.sm_count for i in range(count)))
             start += count
-            self._rounded |= count * 100 != Fraction(share) * gpu.sm_count
+            if count * 100 != share * gpu.sm_count:
+                self._rounded = f"percent={self.percent}"
         return sets
-
-    def asked(self) -> str:
-        """The percentages, where they are no whole number of SMs."""
-        return f"percent={self.percent}" if self._rounded else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class MigProfile:
     """A MIG profile."""
 
     sms: int  # of an instance
@@ -199,23 +191,23 @@ class Profile:
     id: int  # of ``nvidia-smi mig -cgi``
 
 
-def _sevenths(one: int, two: int, three: int, four: int, seven: int) -> dict[str, Profile]:
+def _sevenths(one: int, two: int, three: int, four: int, seven: int) -> dict[str, MigProfile]:
     """Profiles of a GPU of seven compute slices, by their SMs."""
     return {
-        "1g": Profile(one, 1, (0, 1, 2, 3, 4, 5, 6), 19),
-        "2g": Profile(two, 2, (0, 2, 4), 14),
-        "3g": Profile(three, 4, (0, 4), 9),
-        "4g": Profile(four, 4, (0,), 5),
-        "7g": Profile(seven, 8, (0,), 0),
+        "1g": MigProfile(one, 1, (0, 1, 2, 3, 4, 5, 6), 19),
+        "2g": MigProfile(two, 2, (0, 2, 4), 14),
+        "3g": MigProfile(three, 4, (0, 4), 9),
+        "4g": MigProfile(four, 4, (0,), 5),
+        "7g": MigProfile(seven, 8, (0,), 0),
     }
 
 
-def _quarters(one: int, two: int, four: int) -> dict[str, Profile]:
+def _quarters(one: int, two: int, four: int) -> dict[str, MigProfile]:
     """Profiles of a GPU of four compute slices, by their SMs."""
     return {
-        "1g": Profile(one, 2, (0, 2, 4, 6), 14),
-        "2g": Profile(two, 4, (0, 4), 5),
-        "4g": Profile(four, 8, (0,), 0),
+        "1g": MigProfile(one, 2, (0, 2, 4, 6), 14),
+        "2g": MigProfile(two, 4, (0, 4), 5),
+        "4g": MigProfile(four, 8, (0,), 0),
     }
 
 
@@ -245,7 +237,7 @@ class Mig(Parts):
     slices: str | None = parameter(
         None, "profile of each stream, as 3g+4g; default: the largest that all streams can have", of_streams=IN_ORDER
     )
-    by: str | None = divided_by_process()
+    by: str | None = divided_by(None)
     _shares: list[float] = field(default_factory=list, init=False, repr=False)
 
     def parts(self, gpu: GPU, streams: Sequence[str]) -> list[frozenset[int]]:
@@ -260,7 +252,7 @@ class Mig(Parts):
         unused = frozenset(range(gpu.sm_count)).difference(*self._parts)
         return list(zip([self._parts[0] | unused, *self._parts[1:]], self._shares, strict=True))
 
-    def _chosen(self, profiles: dict[str, Profile], streams: Sequence[str]) -> list[str]:
+    def _chosen(self, profiles: dict[str, MigProfile], streams: Sequence[str]) -> list[str]:
         if self.slices is None:
             count = min(len(streams), max(len(one.starts) for one in profiles.values()))  # others wait
             return [[name for name, one in profiles.items() if placeable([one] * count)][-1]] * count
@@ -277,7 +269,7 @@ class Mig(Parts):
         return chosen
 
 
-def mig_profiles(gpu: GPU) -> dict[str, Profile]:
+def mig_profiles(gpu: GPU) -> dict[str, MigProfile]:
     """The MIG profiles of a GPU, which has to have some."""
     profiles = MIG_PROFILES.get((gpu.compute_capability, gpu.sm_count))
     if profiles is None:
@@ -287,10 +279,10 @@ def mig_profiles(gpu: GPU) -> dict[str, Profile]:
     return profiles
 
 
-def placeable(profiles: Sequence[Profile]) -> bool:
+def placeable(profiles: Sequence[MigProfile]) -> bool:
     """Whether instances of these profiles fit beside one another, each from an eighth where it may start."""
 
-    def place(rest: Sequence[Profile], taken: frozenset[int]) -> bool:
+    def place(rest: Sequence[MigProfile], taken: frozenset[int]) -> bool:
         if not rest:
             return True
         return any(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from math import fsum
 
 from gpusim.common.tables import counted
 from gpusim.policies.interface import Grant, KernelView, Partition, View, parameter
 from gpusim.policies.smk import drf
 from gpusim.policies.spatial import Split, even_counts, streams_now
-from gpusim.policies.tools.measure import Kinds, MeasuringPolicy, kinds, steady
+from gpusim.policies.tools.measure import MeasuredKinds, MeasuringPolicy, kinds, steady
 from gpusim.policies.tools.mixes import residents_of, unshared, useful_blocks
 
 SPATIAL, INTRA = "spatial", "intra"
@@ -69,7 +70,7 @@ class Search:
 
 def neighbours(config: Config, streams: int) -> list[Config]:
     """One step from everyone to everyone else, the direction of the last step first and its reverse left out."""
-    moves = [(giver, taker) for giver in range(streams) for taker in range(streams) if giver != taker]
+    moves = list(permutations(range(streams), 2))
     if config.moves:
         last = config.moves[-1]
         moves = [last, *(m for m in moves if m not in (last, (last[1], last[0])))]
@@ -98,7 +99,7 @@ class Maestro(MeasuringPolicy):
         "better (Park et al., ASPLOS'17)"
     )
     eps: float = parameter(0.01, "gain in STP, relative, that a step must show to be kept", least=0)
-    _searches: dict[Kinds, Search] = field(default_factory=dict, init=False, repr=False)
+    _searches: dict[MeasuredKinds, Search] = field(default_factory=dict, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
 
     def partition(self, view: View) -> Partition:

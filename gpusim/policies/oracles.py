@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from math import inf
 from typing import ClassVar
 
@@ -23,8 +23,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.policies.interface import Partition, Policy, View, parameter
 from gpusim.policies.spatial import even_counts, proportional_counts
 from gpusim.policies.tools.values import wrong
-
-OBJECTIVES = ("makespan", "stp")
 
 Counts = tuple[int, ...]
 
@@ -36,11 +34,6 @@ class _Space:
     starts: Sequence[Counts]  # all of them, or where the search starts
     moves: Callable[[Counts, int], Iterator[Counts]] | None = None  # to neighbours at a distance; None: no search
     widest: int = 0  # the largest distance
-
-    @property
-    def complete(self) -> bool:
-        """Whether all divisions are tried."""
-        return self.moves is None
 
     def search(self, score: Callable[[Sequence[Counts]], Sequence[float]]) -> None:
         """Score divisions until all are done, nothing gets better or ``score`` leaves some out, at its limit."""
@@ -72,7 +65,9 @@ class Oracle(Policy):
     # policies of this kind that are static too; the search tries them as well, so that none beats it
     named: ClassVar[tuple[str, ...]] = ()
     objective: str = parameter(
-        "makespan", "makespan (shortest, streams run once) or stp (largest, streams restart)", one_of=OBJECTIVES
+        "makespan",
+        "makespan (shortest, streams run once) or stp (largest, streams restart)",
+        one_of=("makespan", "stp"),
     )
     replays: int = parameter(
         300, "most divisions to replay for three streams or more; for two, all are replayed", least=1
@@ -94,7 +89,8 @@ class Oracle(Policy):
         names, scores = tuple(isolated_us), dict[str, float]()
         space = self.space(gpu, tuple(isolated_us.values()), most_blocks)
         most = self.replays if len(names) > 2 else inf
-        watch, expected = watcher(), len(self.named) + 2 * len(space.starts) if space.complete else self.replays
+        complete = space.moves is None
+        watch, expected = watcher(), len(self.named) + 2 * len(space.starts) if complete else self.replays
 
         def score_new(texts: Iterable[str]) -> None:
             new = list(dict.fromkeys(text for text in texts if text not in scores))
@@ -117,7 +113,7 @@ class Oracle(Policy):
         for adapts in (True, False):
             space.search(partial(divided, adapts=adapts))
         best = min(scores, key=lambda text: scores[text])  # of equals the first tried
-        how = "all divisions" if space.moves is None else "a local search"
+        how = "all divisions" if complete else "a local search"
         return best, f"best of {len(scores)} replays ({how}) by {self.objective}: {best}"
 
     @abstractmethod
@@ -167,8 +163,8 @@ class OracleInterSM(Oracle):
             return _Space([in_sms((n, units - n)) for n in range(1, units)] if streams == 2 else [in_sms((units,))])
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
-            for giver, taker in product(range(streams), repeat=2):
-                if giver != taker and counts[giver] > width * step:
+            for giver, taker in permutations(range(streams), 2):
+                if counts[giver] > width * step:
                     moved = list(counts)
                     moved[giver] -= width * step
                     moved[taker] += width * step
@@ -203,8 +199,7 @@ class OracleIntraSM(Oracle):
             return _Space(list(product(*(range(1, most + 1) for most in most_blocks))))
 
         def moves(counts: Counts, width: int) -> Iterator[Counts]:
-            changes = [(i, j, sign) for i, j in product(range(streams), repeat=2) for sign in (1, -1)]
-            for i, j, sign in changes:
+            for i, j, sign in product(range(streams), range(streams), (1, -1)):
                 moved = list(counts)
                 moved[i] += sign * width
                 if i != j:

@@ -36,7 +36,7 @@ READERS: dict[object, tuple[str, Callable[[str], object]]] = {  # of parameters 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Code:
+class OutsideCode:
     """Where the code of a policy is that is no part of gpusim."""
 
     module: str  # its name; empty for a file that is none
@@ -104,11 +104,11 @@ def _offered(entry: EntryPoint) -> type[Policy]:
 
 def _policy_class(item: object, place: str) -> type[Policy]:
     """A class as a policy; one that is no dataclass is made one."""
-    if inspect.isclass(item) and issubclass(item, Policy) and inspect.isabstract(item):
-        lacking = ", ".join(sorted(item.__abstractmethods__))
-        raise InputError(None, place, f"{quote(item.__name__)} does not define {lacking}", f"{POLICY_CLASS} that does")
     if not (inspect.isclass(item) and issubclass(item, Policy)):
         raise InputError(None, place, f"{quote(getattr(item, '__name__', item))} is no policy", POLICY_CLASS)
+    if inspect.isabstract(item):
+        lacking = ", ".join(sorted(item.__abstractmethods__))
+        raise InputError(None, place, f"{quote(item.__name__)} does not define {lacking}", f"{POLICY_CLASS} that does")
     if not isinstance(getattr(item, "name", None), str):
         raise InputError(None, place, f"{quote(item.__name__)} has no name", 'a class attribute, such as name = "mine"')
     try:
@@ -195,7 +195,7 @@ def _shipped(name: str) -> type[Policy] | None:
     return next((policy for policy in _shipped_policies() if policy.name == name), None)
 
 
-def code_of(text: str) -> Code | None:
+def code_of(text: str) -> OutsideCode | None:
     """The code that `policy_from` would run; None where it is part of gpusim.
 
     Of a file or module of one's own nothing runs yet; a name that is none of gpusim's is looked for in the packages
@@ -209,12 +209,12 @@ def code_of(text: str) -> Code | None:
     if where.partition(".")[0] == gpusim.__name__:
         return None
     if where.endswith(".py"):
-        return Code("", _required_file(Path(where)).resolve())
+        return OutsideCode("", _required_file(Path(where)).resolve())
     file = module_file(where)
     if file is None:
         problem = f"cannot be imported: no module {quote(where)}"
         raise wrong(name, problem, "a module with the policy's class")
-    return Code(where, file.resolve(), offered=known is not None)
+    return OutsideCode(where, file.resolve(), offered=known is not None)
 
 
 def split_file(text: str) -> tuple[str, str]:

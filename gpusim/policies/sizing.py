@@ -7,7 +7,7 @@ The ideas are from the papers' abstracts [A]; the searches, which ask the model 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, inf
 
@@ -22,11 +22,6 @@ from gpusim.policies.tools.programs import Divides
 LATE = 1.0 + 1e-6  # of a deadline: from there on a pass has missed it by more than rounding
 
 
-def fewest_sms(most: int, fast_enough: Callable[[int], bool]) -> int:
-    """The fewest SMs, from 1 to ``most``, that are fast enough; ``most`` where none are."""
-    return next((sms for sms in range(1, most) if fast_enough(sms)), most)
-
-
 def sms_needed(view: View, kernels: Sequence[KernelView], slowdown: float, most: int) -> int:
     """The fewest SMs, at most ``most``, on which kernels take no longer than ``slowdown`` times as on all SMs.
 
@@ -37,7 +32,7 @@ def sms_needed(view: View, kernels: Sequence[KernelView], slowdown: float, most:
         return fsum(time_on(view, kernel, sms) for kernel in kernels)
 
     allowed_us = slowdown * time_us(view.gpu.sm_count)
-    return fewest_sms(most, lambda sms: time_us(sms) <= allowed_us)
+    return next((sms for sms in range(1, most) if time_us(sms) <= allowed_us), most)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Vi
 from gpusim.policies.smk import context_us
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.mixes import unshared
-from gpusim.policies.tools.programs import Divides, divided_by_process
+from gpusim.policies.tools.programs import Divides, divided_by
 
 
 @dataclass
@@ -31,7 +31,7 @@ class TimeSlicing(Divides):
     single_stream = True
     slice_us: float = parameter(2000.0, "longest time that a stream keeps the GPU from others", above=0)
     preempt: bool = parameter(False, "a stream of higher priority gets the GPU at once and keeps it")
-    by: str | None = divided_by_process()
+    by: str | None = divided_by(None)
     _holder: int = field(default=-1, init=False, repr=False)
     _until_us: float | None = field(default=None, init=False, repr=False)  # end of the slice; None: nobody waits
     _saved_us: float = field(default=0.0, init=False, repr=False)  # when all that left is saved

@@ -17,12 +17,12 @@ from statistics import fmean
 
 from gpusim.policies.interface import Grant, Partition, Policy, View, parameter
 from gpusim.policies.spatial import Split, streams_now
-from gpusim.policies.tools.measure import Kind, kind
+from gpusim.policies.tools.measure import MeasuredKind, kind
 from gpusim.policies.tools.memory import NO_LIMIT, mitigated, mitigation
 from gpusim.policies.tools.mixes import Fits, residents_of, unshared, useful_blocks
 from gpusim.policies.tools.notes import Uncounted, splits
 
-Curve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
+ProgressCurve = tuple[tuple[int, float], ...]  # (blocks, normalised progress), ascending, each beating all before it
 
 LOSS_ALLOWED = 1.2  # over the number of kernels: predicted loss of a kernel beyond which SMs are split [M]
 SATURATED_DRAM = sqrt(0.5)  # share of the bandwidth served at the load at which demand is supply, at exponent 2
@@ -31,7 +31,7 @@ MOST_COMBINATIONS = 5000  # of block counts that the search for the best sum tri
 GAIN = 1e-9  # relative: less than this more progress is rounding, not progress
 
 
-def kept_points(progress: Sequence[float]) -> Curve:
+def kept_points(progress: Sequence[float]) -> ProgressCurve:
     """The points of a curve worth choosing, normalised to its best: those that beat every smaller number of blocks.
 
     ``progress`` is that of an SM with 1, 2, … blocks of the kernel, in any unit.
@@ -44,7 +44,7 @@ def kept_points(progress: Sequence[float]) -> Curve:
     return tuple(kept)
 
 
-def water_fill(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
+def water_fill(curves: Sequence[ProgressCurve], fits_together: Fits) -> list[int] | None:
     """Return block counts that make the least normalised progress as large as can be; None where none fit together.
 
     All kernels start at their first point; the one with the least progress moves to its next point as long as that
@@ -67,7 +67,7 @@ def water_fill(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None
     return counts
 
 
-def best_sum(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
+def best_sum(curves: Sequence[ProgressCurve], fits_together: Fits) -> list[int] | None:
     """Return block counts with the largest sum of normalised progress (STP by the curves); None as of `water_fill`.
 
     Every combination is tried where there are few; else the step with the largest gain is taken, again and again [D].
@@ -87,7 +87,7 @@ def best_sum(curves: Sequence[Curve], fits_together: Fits) -> list[int] | None:
     return best
 
 
-def _steepest(curves: Sequence[Curve], fits_together: Fits) -> list[int]:
+def _steepest(curves: Sequence[ProgressCurve], fits_together: Fits) -> list[int]:
     at = [0] * len(curves)
     while True:
         counts = [curve[i][0] for curve, i in zip(curves, at, strict=True)]
@@ -101,7 +101,7 @@ def _steepest(curves: Sequence[Curve], fits_together: Fits) -> list[int]:
         at[min(steps)[1]] += 1
 
 
-def progress_at(curve: Curve, blocks: int) -> float:
+def progress_at(curve: ProgressCurve, blocks: int) -> float:
     """Normalised progress that a curve predicts for a number of blocks: its last point up to there."""
     return max((value for count, value in curve if count <= blocks), default=0.0)
 
@@ -154,8 +154,8 @@ class WarpedSlicer(Policy):
     mitigation: str = mitigation()
     warmup_cycles: int = parameter(20_000, "before sampling, SM clock cycles (profiled)", least=0)
     sample_cycles: int = parameter(5_000, "sampled, SM clock cycles (profiled)", least=1)
-    _profiled: dict[Kind, Curve] = field(default_factory=dict, init=False, repr=False)
-    _oracle: dict[tuple[int, int], Curve] = field(default_factory=dict, init=False, repr=False)
+    _profiled: dict[MeasuredKind, ProgressCurve] = field(default_factory=dict, init=False, repr=False)
+    _oracle: dict[tuple[int, int], ProgressCurve] = field(default_factory=dict, init=False, repr=False)
     _in_vain: set[int] = field(default_factory=set, init=False, repr=False)
     _sampling: _Sampling | None = field(default=None, init=False, repr=False)
     _split: Split = field(default_factory=Split, init=False, repr=False)
@@ -195,14 +195,14 @@ class WarpedSlicer(Policy):
         """Slice by the samples of each kernel; empty if no SM sampled it."""
         return self._sliced(view, [self._profiled.get(kind(kernel), ()) for kernel in view.kernels])
 
-    def _sliced(self, view: View, curves: Sequence[Curve]) -> Partition:
+    def _sliced(self, view: View, curves: Sequence[ProgressCurve]) -> Partition:
         counts = self._slice(view, curves)
         if counts is None:
             return self._split.evenly(view)
         grants = [Grant(k.id, count, queue=k.id) for k, count in zip(view.kernels, counts, strict=True)]
         return Partition(tuple(mitigated(view, grants, self.mitigation, self._mitigated)))
 
-    def _slice(self, view: View, curves: Sequence[Curve]) -> list[int] | None:
+    def _slice(self, view: View, curves: Sequence[ProgressCurve]) -> list[int] | None:
         """Blocks of each kernel on an SM; None: split the SMs instead."""
         if not all(curves):
             self._fell_back["no SM came to sample one of the kernels"] += 1
@@ -257,7 +257,7 @@ def _layout(view: View) -> dict[int, tuple[int, ...]]:
     return layout
 
 
-def _sampled_curves(view: View, sampling: _Sampling, sample_us: float) -> list[Curve]:
+def _sampled_curves(view: View, sampling: _Sampling, sample_us: float) -> list[ProgressCurve]:
     """Curves from what SMs did that held just what they were to sample; empty where no SM did.
 
     Where memory was saturated, an SM with few blocks got less than its even share of the bandwidth while sampling, one
@@ -284,7 +284,7 @@ def _sampled_curves(view: View, sampling: _Sampling, sample_us: float) -> list[C
     ]
 
 
-def _points(samples: Sequence[tuple[int, float]], mean_blocks: float, stall_share: float) -> Curve:
+def _points(samples: Sequence[tuple[int, float]], mean_blocks: float, stall_share: float) -> ProgressCurve:
     """The curve of a kernel from (blocks, progress) of the SMs that sampled it."""
     most = max((target for target, _ in samples), default=0)
     progress = []

@@ -35,7 +35,7 @@ from gpusim.common.fingerprint import module_spec
 from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.hardware.what_if import QUANTITIES, amount
-from gpusim.policies.registry import Code, code_of, policy_from, split_file
+from gpusim.policies.registry import OutsideCode, code_of, policy_from, split_file
 from gpusim.sweeps.compute import policy_source
 from gpusim.sweeps.workload import WorkloadKind
 
@@ -72,7 +72,7 @@ class PolicyChoice:
     label: str  # what the table calls it
     text: str  # what makes it, from any folder
     source: str  # `policy_source` of it
-    code: Code | None  # of a policy that is no part of gpusim
+    code: OutsideCode | None  # of a policy that is no part of gpusim
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Experiment:
         return tuple(name for name in QUANTITIES if any(name in changes for changes in self.parameters))
 
     @property
-    def code(self) -> tuple[Code, ...]:
+    def code(self) -> tuple[OutsideCode, ...]:
         """Code of others that a sweep of this experiment runs, each once."""
         return _once(policy.code for policy in self.policies if policy.code is not None)
 
@@ -189,7 +189,7 @@ def _choices(folder: Path, given: object, n: int, allowed: Sequence[Path]) -> It
             raise error.at(place=named) from None
 
 
-def _require_allowed(code: Code, folders: Sequence[Path]) -> None:
+def _require_allowed(code: OutsideCode, folders: Sequence[Path]) -> None:
     """Refuse code that is neither installed nor below an allowed folder."""
     if code.offered or any(code.file.is_relative_to(folder) for folder in folders):
         return

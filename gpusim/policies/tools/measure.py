@@ -7,17 +7,17 @@ from math import fsum
 
 from gpusim.policies.interface import KernelView, Policy, View, parameter
 
-Kind = tuple[int, str, float]  # stream, kernel and its time alone: what a measurement is of, whichever launch it was
-Kinds = tuple[Kind, ...]
+MeasuredKind = tuple[int, str, float]  # stream, kernel and its time alone: a measurement is of all such launches
+MeasuredKinds = tuple[MeasuredKind, ...]
 SIXTEENTH = 16  # one SM of the 15 or 16 that GPUs of the time had
 
 
-def kind(kernel: KernelView) -> Kind:
+def kind(kernel: KernelView) -> MeasuredKind:
     """Identity of a kernel: the same kernels return in loops and restarts."""
     return (kernel.stream_index, kernel.name, kernel.solo_us)
 
 
-def kinds(view: View) -> Kinds:
+def kinds(view: View) -> MeasuredKinds:
     """The kernels that run now."""
     return tuple(kind(kernel) for kernel in view.kernels)
 

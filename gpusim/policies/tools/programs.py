@@ -12,15 +12,11 @@ from gpusim.policies.interface import Policy, parameter
 from gpusim.policies.tools.values import PROGRAM, STREAM
 
 
-def divided_by(default: str | None, otherwise: str = "") -> Any:
-    """The parameter `Divides.by`."""
+def divided_by(default: str | None) -> Any:
+    """The parameter `Divides.by`; its default is None where parts belong to processes, of which each program is one."""
     what = "what gets a part of the GPU: stream; or program, whose streams share the part"
+    otherwise = "; default: program in a trace of several programs, else stream" if default is None else ""
     return parameter(default, what + otherwise, one_of=(STREAM, PROGRAM), kw_only=True)
-
-
-def divided_by_process() -> Any:
-    """`Divides.by` of a policy whose parts belong to processes, of which each program is one."""
-    return divided_by(None, "; default: program in a trace of several programs, else stream")
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from gpusim.common.errors import InputError, described, expected_one_of, quote
 from gpusim.common.numbers import MOST_DIGITS
 from gpusim.common.tables import counted
+from gpusim.policies.checks import name_of
 from gpusim.policies.interface import BY_NAME, OF_STREAMS, Policy
 
 T = TypeVar("T")
@@ -49,10 +51,9 @@ def decimal(text: str) -> Fraction:
 
 def hexadecimal(text: str) -> int:
     """A hexadecimal number, at least 0, with or without 0x; ValueError otherwise."""
-    digits = text.lower().removeprefix("0x")
-    if len(digits) > 1000 or not digits or any(c not in "0123456789abcdef" for c in digits):
+    if not re.fullmatch("(0[xX])?[0-9a-fA-F]{1,1000}", text):
         raise ValueError
-    return int(digits, 16)
+    return int(text, 16)
 
 
 def plus_separated(policy: str, key: str, text: str, read: Callable[[str], T], what: str) -> list[T]:
@@ -103,8 +104,8 @@ def deepcopied(policy: Policy) -> Policy:
     try:
         return deepcopy(policy)
     except Exception as error:
-        name = getattr(policy, "name", type(policy).__name__)
-        raise wrong(name, f"cannot be copied ({described(error)})", "one that can, for several GPUs") from error
+        problem = f"cannot be copied ({described(error)})"
+        raise wrong(name_of(policy), problem, "one that can, for several GPUs") from error
 
 
 def for_streams(policy: Policy, streams: Sequence[str], mine: Sequence[str]) -> Policy:
