@@ -7,6 +7,7 @@ from dataclasses import replace
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.scaling import fitted
 from gpusim.calibrate.transfer import transferred
+from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context
 from gpusim.model.estimate import filled
@@ -49,12 +50,13 @@ class Kernels:
             return known[1]
         model = self._same.get(launch)
         if model is None:
-            used = filled(launch, self._device)
+            device = self._recorded_on(launch, place)
+            used = filled(launch, device)
             model = self._anchored.get(used)
             if model is None:
-                model = self._anchored[used] = self._fitted(used, self._device, place)
-            if self._gpu is not self._device:
-                model = self._moved(model, used, place)
+                model = self._anchored[used] = self._fitted(used, device, place)
+            if self._gpu is not device:
+                model = self._moved(model, used, device, place)
             if self.seed != 0:
                 model = replace(model, seed=(model.seed + SEED_STEP * self.seed) % SEED_RANGE)
             self._same[launch] = model
@@ -80,11 +82,21 @@ class Kernels:
             self._fits.keep(launch, gpu, model)
         return model
 
-    def _moved(self, model: KernelModel, launch: KernelLaunch, place: str) -> KernelModel:
+    def _recorded_on(self, launch: KernelLaunch, place: str) -> GPU:
+        """The GPU of a recording, with the SMs that the process had: all of its L2 and DRAM, which it may use, too."""
+        sms = launch.recorded_sms
+        if sms is None or sms == self._device.sm_count:
+            return self._device
+        if sms > self._device.sm_count:
+            problem = f"is {sms}, {self._device.name} has {self._device.sm_count}"
+            raise InputError(None, f"{place or launch.name[:60]}.recorded_sms", problem, "at most all SMs")
+        return replace(self._device, sm_count=sms)
+
+    def _moved(self, model: KernelModel, launch: KernelLaunch, device: GPU, place: str) -> KernelModel:
         """A launch on another GPU; one that communicates takes as long there, because the link sets its duration."""
         if launch.communicates:
             return self._fitted(launch.model_copy(update={"scaling": None}), self._gpu, place)
-        return transferred(model, launch, self._device, self._gpu, place)
+        return transferred(model, launch, device, self._gpu, place)
 
     def seeded(self, seed: int) -> Kernels:
         """The same kernels with another seed of the jitter."""

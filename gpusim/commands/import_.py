@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="TIME",
             help=f"only what began {what}, counted from the first GPU activity, as 12ms",
         )
+    parser.add_argument(
+        "--sms",
+        type=whole(1),
+        metavar="N",
+        help="SMs of the process, if it had a part of the GPU: under an MPS percentage, or in a green context",
+    )
     parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
 
 
@@ -71,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
         with estimated(step, f"importing {', '.join(args.files)}"):
             part = Part(args.step, args.range, args.from_us, args.to_us)
             files = args.files if len(args.files) > 1 else args.files[0]
-            imported = gpusim.import_profile(files, format, gpu, args.counters, args.device, args.order, part)
+            imported = gpusim.import_profile(files, format, gpu, args.counters, args.device, args.order, part, args.sms)
         trace = imported.trace
         step(f"writing {args.out}")
         trace.save(args.out)

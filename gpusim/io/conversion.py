@@ -31,14 +31,21 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./:-]+")
 
 
 def as_trace(
-    timeline: Timeline, path: Path, name: str, gpu: GPU, notes: Sequence[str], order: Order, stands_for: str | None
+    timeline: Timeline,
+    path: Path,
+    name: str,
+    gpu: GPU,
+    notes: Sequence[str],
+    order: Order,
+    stands_for: str | None,
+    sms: int | None = None,
 ) -> Trace:
     """The trace of a timeline of one GPU, its activities in the order in which they started.
 
     The timeline is as `Timeline.on` gives it, with a kernel at least. ``notes`` are sentences for the trace's notes,
     before the timeline's remarks. ``order`` says where the dependencies between streams come from: the recorded waits,
     these or the recorded times where the profile tells no waits, or nowhere. ``stands_for``: the product that the
-    profile names, where ``gpu`` is another.
+    profile names, where ``gpu`` is another. ``sms``: those of the process, if it had a part of the GPU.
     """
     activities = timeline.activities
     if len(activities) > MOST_OPERATIONS:
@@ -47,7 +54,7 @@ def as_trace(
     ids = ids_of(activities)
     known_order = stream_order(timeline, order)
     waits = dependencies(timeline, order, known_order == "inferred")
-    builder = _Builder(path, gpu)
+    builder = _Builder(path, gpu, sms)
     streams: dict[StreamKey, list[Kernel | Copy]] = {}
     for n, activity in enumerate(activities):
         before = tuple(ids[other] for other in waits.of.get(n, ()))
@@ -72,9 +79,10 @@ def as_trace(
 class _Builder:
     """Makes operations; equal launches become one object."""
 
-    def __init__(self, path: Path, gpu: GPU) -> None:
+    def __init__(self, path: Path, gpu: GPU, sms: int | None) -> None:
         self.path = path
         self.gpu = gpu
+        self.sms = sms
         self.rounded = 0  # kernels whose recorded duration was 0
         self._launches: dict[tuple[LaunchedKernel, float], KernelLaunch] = {}
 
@@ -116,6 +124,7 @@ class _Builder:
                 dynamic_shared_memory_bytes=work.dynamic_shared_memory_bytes,
                 communicates=True if communicates(work.name) else None,
                 duration_us=duration_us,
+                recorded_sms=self.sms,
                 mix=work.mix,
                 work=work.work,
             )

@@ -67,6 +67,7 @@ def import_profile(
     device: int | None = None,
     order: Order = "inferred",
     part: Part | None = None,
+    sms: int | None = None,
 ) -> Imported:
     """Read a profile into a trace, or the profiles of all ranks of a job with a GPU each.
 
@@ -78,6 +79,7 @@ def import_profile(
         device: index of the GPU if the profile has several; None: the first that ran kernels.
         order: order between streams: recorded, inferred from the times if it was not recorded, or none.
         part: a step, a range or a window of time; None: all.
+        sms: SMs of the process, if it had a part of the GPU: under an MPS percentage, or in a green context; None: all.
 
     Raises:
         InputError: the fault of the file, in one line.
@@ -93,12 +95,14 @@ def import_profile(
         raise InputError(None, "device", f"is {quote(device)}", "the index of a GPU, or None")
     if not (part is None or isinstance(part, Part)):
         raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")
-    read = [_of_gpu(one, format, gpu, counters, device, part) for one in paths]
+    if not (sms is None or (isinstance(sms, int) and sms > 0)):
+        raise InputError(None, "sms", f"is {quote(sms)}", "a number of SMs, or None")
+    read = [_of_gpu(one, format, gpu, counters, device, part, sms) for one in paths]
     met = ranks.meetings([one.timeline for one in read])
     made = [
         as_trace(
             ranks.without_waiting(one.timeline, of),
-            one.path, _trace_name(one.path), one.gpu, one.notes, order, one.stands_for,
+            one.path, _trace_name(one.path), one.gpu, one.notes, order, one.stands_for, sms,
         )
         for one, of in zip(read, met, strict=True)
     ]  # fmt: skip
@@ -119,11 +123,17 @@ class _OfGpu:
 
 
 def _of_gpu(
-    path: Path, format: str | None, gpu: GPU | None, counters: str | Path | None, device: int | None, part: Part | None
+    path: Path,
+    format: str | None,
+    gpu: GPU | None,
+    counters: str | Path | None,
+    device: int | None,
+    part: Part | None,
+    sms: int | None,
 ) -> _OfGpu:
     if path.suffix in nsys.REPORTS:
         with nsys.exported(path) as database:
-            return replace(_of_gpu(database, "nsys", gpu, counters, device, part), path=path)
+            return replace(_of_gpu(database, "nsys", gpu, counters, device, part, sms), path=path)
     format = detect(path) if format is None else format
     whole, profiled = _read(path, format)
     if part:
@@ -133,6 +143,8 @@ def _of_gpu(
     timeline, chosen, remarks = _on_one_device(whole, path, device)
     kinds = set(whole.products.values())  # of a GPU that is not listed, what all that are have in common
     product = whole.products.get(chosen) or (kinds.pop() if len(kinds) == 1 else Product())
+    if sms is not None and sms == product.sm_count:  # the driver tells a process only of the SMs that it may use
+        product = replace(product, sm_count=None)
     recorded_on = recording_gpu(product, gpu, path)
     other = stands_in(product, recorded_on)
     if product.name is not None:
@@ -143,10 +155,34 @@ def _of_gpu(
         ran = ncu_profile.timeline(path, profiled, recorded_on)
         timeline = replace(ran.on(chosen), remarks=timeline.remarks)
     if counters is not None:
-        timeline, lines = _joined(timeline, path_of(counters, "counters"), recorded_on)
+        timeline, lines = _joined(timeline, path_of(counters, "counters"), recorded_on, sms)
         remarks += lines
+    if sms is not None:
+        timeline = _of_process(timeline, sms, recorded_on)
+        remarks.append(f"Its process had {sms} of the {recorded_on.sm_count} SMs.")
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
     return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None)
+
+
+def _of_process(timeline: Timeline, sms: int, gpu: GPU) -> Timeline:
+    """The timeline of a process on some SMs, with counters over these: Nsight Compute counts the idle ones, too."""
+    others = gpu.sm_count / sms
+    activities = [
+        replace(one, work=replace(one.work, mix=_over_fewer_sms(one.work.mix, others)))
+        if isinstance(one.work, LaunchedKernel) and one.work.mix is not None
+        else one
+        for one in timeline.activities
+    ]
+    return replace(timeline, activities=activities)
+
+
+def _over_fewer_sms(mix: Mix, times: float) -> Mix:
+    """Counters over the SMs that a process had, of which the GPU has so many times as many."""
+    mean, most = mix.active_cycles_avg, mix.active_cycles_max
+    if mean is None:
+        return mix
+    mean = min(mean * times, most or mean * times)
+    return mix.model_copy(update={"active_cycles_min": None, "active_cycles_avg": trimmed(mean)})
 
 
 def timeline_of(path: Path) -> Timeline:
@@ -278,13 +314,13 @@ def _trace_name(path: Path) -> str:
 # ---- counters of one profile, timeline of another
 
 
-def _joined(timeline: Timeline, path: Path, gpu: GPU) -> tuple[Timeline, list[str]]:
+def _joined(timeline: Timeline, path: Path, gpu: GPU, sms: int | None) -> tuple[Timeline, list[str]]:
     """The timeline with the counters of another profile, by kernel name, grid, block and order, and what came of it."""
     if detect(path) != "ncu":
         raise InputError(path, "", "is no profile of Nsight Compute", f"{ncu_profile.A_RAW_PAGE}, or a .ncu-rep")
     profiled = ncu_profile.read(path)
     for product in dict.fromkeys(launch.product for launch in profiled):
-        if product.sm_count not in (None, gpu.sm_count):  # which says how to share the counters out
+        if product.sm_count not in (None, sms, gpu.sm_count):  # which says how to share the counters out
             problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
             raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
     runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, LaunchedKernel)]

@@ -218,6 +218,16 @@ class KernelLaunch(Recurring):
             max_length=MAX_BLOCK_LENGTHS,
         ),
     ] = None
+    recorded_sms: Annotated[
+        int | None,
+        measured(
+            "SMs",
+            "those of its process in the recording, where it had a part of the GPU: under an MPS percentage, or in a "
+            "green context; absent: all",
+            ge=1,
+            le=MAX_SCALING_SMS,
+        ),
+    ] = None
     communicates: Annotated[
         bool | None,
         described("true: it exchanges data with other GPUs, whose link sets its duration; absent: it does not"),
