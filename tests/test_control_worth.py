@@ -26,9 +26,9 @@ from experiments.control_worth.report import (
     sign_flip,
     significant,
 )
-from experiments.control_worth.run import GPU, OTHER_GPU, STUDY, evidence
+from experiments.control_worth.run import GPU, OTHER_GPU, STUDY, evidence, evidence_of
 from experiments.plans import condensed, makespans_us
-from experiments.rows import from_csv, lines
+from experiments.rows import from_csv
 from gpusim.trace.operations import Convolution
 
 
@@ -112,30 +112,26 @@ def test_plans_for_pairs_of_kernels_are_compared_with_both_orders_of_plain_strea
     """`bilinear` beside three softmaxes, by hand from the recorded files and from two replays."""
     _, _, found = STUDY.read()
     assert len(found) == 39 * (2 + 8) and len({row.workload for row in found}) == 39
-    wanted = "1 x bilinear/16x128x48to96 + 3 x softmax/16384x1024/gradient"
+    pair = "bilinear/16x128x48to96", "softmax/16384x1024/gradient"
+    wanted = "1 x {} + 3 x {}".format(*pair)
     mine = {row.plan: row for row in found if row.workload == wanted}
-    recorded = _recorded("bilinear/16x128x48to96", "softmax/16384x1024/gradient")
+    recorded = [row for row in kernels.recorded() if (row["a"], row["b"]) == pair]
     times = {(row["mode"], row["sms_a"]): float(row["ms_makespan"]) for row in recorded}
     plain_ms = (times["streams", "132"] + times["streams_b_first", "132"]) / 2
     urgent_ms = (times["b_urgent", "132"] + times["b_urgent_b_first", "132"]) / 2
     assert mine["b_urgent"].measured_us == pytest.approx(1e3 * urgent_ms)
     assert mine["b_urgent"].measured_gain == pytest.approx(100.0 * (plain_ms / urgent_ms - 1.0), rel=1e-4)
     assert mine["48+84"].measured_us == pytest.approx(1e3 * times["green", "48"])
-    made = {row.plan: row for row in kernels.rows() if row.workload == wanted}
+    made = {row.plan: row for row in kernels.of_pair(*pair)}
     assert {plan: row.predicted_us for plan, row in mine.items()} == {
         plan: pytest.approx(row.predicted_us, rel=1e-5) for plan, row in made.items()
     }
 
 
-def _recorded(*pair: str) -> list[dict[str, str]]:
-    found = (row for name in kernels.FILES for row in lines(Path(kernels.BF16_CASE.folder) / name))
-    return [row for row in found if (row["a"], row["b"]) == pair]
-
-
 def test_what_is_recommended_measures_no_worse_than_plain_streams() -> None:
     """Within a percent, as the page says, for every module measured."""
     rows, again, _ = STUDY.read()
-    found = recommended(rows, evidence(rows, again)[GPU])
+    found = recommended(rows, evidence_of(GPU, rows, again))
     assert len(found) == 16
     assert all(one.gains[1] >= WORSE for one in found)
 

@@ -17,10 +17,10 @@ from gpusim.lab.whole_models import model_conditions, predictor
 
 STUDY = Path(__file__).resolve().parent.parent / "experiments" / "unseen_programs"
 QUICK = {
-    "first set": "feed_forward_fp8",
-    "second set": "image_preparation_fp32",
-    "third set": "ising_int8",
-    "fourth set": "equivariant_fp32",
+    "first set": "recommender_fp32",
+    "second set": "retrieval_fp16",
+    "third set": "database_query_fp64",
+    "fourth set": "letters_fp32",
 }
 POINTS = {
     "first set": {"isolated": 24, "sm_curve": 120, "streams": 12, "green": 60},

@@ -6,6 +6,7 @@ They were measured on an H200 for experiments/unseen_kernels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
@@ -25,10 +26,26 @@ FILES = ("pairs.csv", "priorities.csv")
 
 def rows() -> Iterator[Row]:
     """Every pair under every setting that needs control over the GPU, against plain streams."""
-    session, predictor = Session(BF16_CASE.gpu), Predictor(BF16_CASE.load())
-    found = [row for name in FILES for row in lines(Path(BF16_CASE.folder) / name) if row["mode"] != "alone"]
+    for pair in dict.fromkeys((row["a"], row["b"]) for row in recorded()):
+        yield from of_pair(*pair)
+
+
+def recorded() -> list[dict[str, str]]:
+    """What was measured of all pairs."""
+    return [row for name in FILES for row in lines(Path(BF16_CASE.folder) / name)]
+
+
+def of_pair(a: str, b: str) -> Iterator[Row]:
+    """The rows of one pair of kernels."""
+    session, predictor = _at_hand()
+    found = [row for row in recorded() if (row["a"], row["b"]) == (a, b) and row["mode"] != "alone"]
     for mine in grouped(found, _pair).values():
         yield from _of_pair(mine, session, predictor)
+
+
+@cache
+def _at_hand() -> tuple[Session, Predictor]:
+    return Session(BF16_CASE.gpu), Predictor(BF16_CASE.load())
 
 
 def _pair(row: Mapping[str, str]) -> tuple[str, ...]:

@@ -107,19 +107,23 @@ def write_errors() -> None:
 
 
 def evidence(rows: Sequence[Row], again: Sequence[Fresh]) -> dict[str, Evidence]:
-    """Chosen plans that were measured, by GPU and kind of choice: an error belongs to the GPU that showed it.
+    """Chosen plans that were measured, by GPU."""
+    return {gpu: evidence_of(gpu, rows, again) for gpu in (GPU, OTHER_GPU)}
+
+
+def evidence_of(gpu: str, rows: Sequence[Row], again: Sequence[Fresh]) -> Evidence:
+    """Chosen plans that were measured on a GPU, by kind of choice: an error belongs to the GPU that showed it.
 
     On the H100 these are the choices of each level and of the fresh tests; on the H200 those of its fresh test and of
     experiments/hardware_check.
     """
-    chosen = {level: [row.point for row in report.chosen(rows, level).values()] for level in KINDS}
-    earlier = {GPU: chosen, OTHER_GPU: {"all": hardware_check.points(*hardware_check.STUDY.read())}}
+    if gpu == GPU:
+        earlier = {level: [row.point for row in report.chosen(rows, level).values()] for level in KINDS}
+    else:
+        earlier = {"all": hardware_check.points(*hardware_check.STUDY.read())}
     return {
-        gpu: {
-            kind: [*found.get(level, ()), *(row.point for row in again if (row.gpu, row.level) == (gpu, level))]
-            for level, kind in KINDS.items()
-        }
-        for gpu, found in earlier.items()
+        kind: [*earlier.get(level, ()), *(row.point for row in again if (row.gpu, row.level) == (gpu, level))]
+        for level, kind in KINDS.items()
     }
 
 
