@@ -158,7 +158,7 @@ def _ms(predictor: Predictor, condition: Condition) -> float:
 
 
 def _calls(op: str, count: int) -> str:
-    return f"{call_in_words(op).partition(', ')[0]}, {counted(count, 'call')}"
+    return f"{call_in_words(op).partition(', ')[0]}, {count} call{'s' * (count != 1)}"
 
 
 def _given(names: Sequence[str]) -> str:

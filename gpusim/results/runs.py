@@ -183,6 +183,9 @@ class Placements:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Placements) and tuple(self.launches) == tuple(other.launches)
 
+    def __repr__(self) -> str:
+        return f"Placements({tuple(self.launches)!r})"
+
 
 def later(times: array[float], by_us: float) -> array[float]:
     """Return the times, each shifted by a given amount."""
