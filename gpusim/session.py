@@ -428,6 +428,10 @@ class Session:
             notes.append(ORDER_NOTES[trace.order])
         if trace.stands_for is not None:
             notes.append(f"recorded on {trace.stands_for}, taken as recorded on {trace.device}: not validated")
+        parts = sorted({launch.recorded_sms for launch in trace.launches() if launch.recorded_sms})
+        if parts:
+            some = " and ".join(map(str, parts))
+            notes.append(f"kernels recorded on {some} of {device.sm_count} SMs: not validated with others")
         if device.name != trace.device:
             notes.append(f"taken as recorded on {device.name}; the trace says {trace.device}")
         if device != gpu:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.advise import run as study
-from experiments.rows import from_csv
+from experiments.rows import from_csv, lines
 
 RECORDED = Path(__file__).resolve().parents[2] / "shared" / "h200_models" / "pairs.csv"
 
@@ -61,3 +61,18 @@ def test_the_pairs_of_the_recorded_models_are_as_measured() -> None:
     ]
     theirs = [1e3 * float(line["ms_makespan"]) for line in lines]
     assert sorted(one.makespan_us for one in mine) == pytest.approx(sorted(theirs), abs=0.06)
+
+
+def test_what_a_program_loses_beside_another_is_of_its_launches() -> None:
+    """Of `prefill1` on 48 SMs, by hand: each kernel as often as it was launched alone."""
+    rows = [row for row in lines(study.BESIDE) if (row["a"], row["sms_a"], row["program"]) == ("prefill1", "48", "a")]
+    alone = sum(float(row["alone_us"]) * int(row["launches"]) for row in rows)
+    beside = sum(float(row["beside_us"]) * int(row["launches"]) for row in rows)
+    assert study.slowed("prefill1", "decode32", 48) == pytest.approx(beside / alone) == pytest.approx(1.34, abs=0.005)
+    assert sum(int(row["launches"]) for row in rows) == 96  # two passes of 48 kernels
+
+
+def test_no_kernel_beside_another_program_is_counted_twice() -> None:
+    rows = lines(study.BESIDE)
+    cases = [tuple(row[name] for name in ("a", "b", "sms_a", "program", "kernel", "grid")) for row in rows]
+    assert len(set(cases)) == len(cases) == 280

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import gpusim
 from experiments.mps import run as study
 
 
@@ -23,8 +24,24 @@ def test_calls_are_compared_at_as_many_sms() -> None:
     assert gemm.mps_us == pytest.approx(34.587) and gemm.green_us == pytest.approx(44.272)
 
 
+def test_programs_are_predicted_from_both_recordings_as_in_the_table() -> None:
+    """`decode32` at 30 %: 8 passes, 8.52 ms of kernels there; from the whole GPU it seems a fifth longer."""
+    _, _, found = study.STUDY.read()
+    assert len(found) == 3 * 3 * 3  # three pairs under three settings: each program alone, and both together
+    (mine,) = (row for row in found if (row.programs, row.percents) == ("8 decode32", "30"))
+    assert mine.measured_us == pytest.approx(8787.2)
+    made = study._ran([("decode32", 8, "30")], mine.measured_us)
+    assert made.whole_us == pytest.approx(mine.whole_us, rel=1e-5)
+    assert made.own_us == pytest.approx(mine.own_us, rel=1e-5)
+    assert made.whole_percent == pytest.approx(100.0 * (mine.whole_us / 8787.2 - 1.0), rel=1e-4)
+    recorded = gpusim.load_trace(study.HERE / "programs" / "decode32_30.json.gz")
+    assert {launch.recorded_sms for launch in recorded.launches()} == {38}
+    kernels_us = 8 * sum(launch.duration_us for op in recorded.operations() for launch in op.launches())
+    assert kernels_us == pytest.approx(8518.7, rel=1e-4) and kernels_us < made.own_us < 1.03 * kernels_us
+
+
 def test_the_tables_are_those_of_the_recorded_files() -> None:
-    rates, calls = study.STUDY.read()
+    rates, calls, _ = study.STUDY.read()
     assert [row.percents for row in rates] == [row.percents for row in study.rates()]
     assert [row.measured_sms for row in rates] == pytest.approx([row.measured_sms for row in study.rates()], rel=1e-5)
     assert [row.mps_us for row in calls] == [row.mps_us for row in study.calls()]

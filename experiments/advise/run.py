@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 
 import gpusim
 from experiments.markdown import table
-from experiments.rows import from_csv
+from experiments.rows import from_csv, lines
 from experiments.study import Run, Study
 from gpusim.choose.advise import TIE, advise
 from gpusim.choose.settings import Mechanism, Setting, settings
@@ -33,6 +33,7 @@ from gpusim.trace.format import Trace
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv"
 PROGRAMS = HERE / "programs"
+BESIDE = HERE / "recording" / "kernels_beside.csv"
 GPUS = {"h200": "h200", "h100": "h100-sxm"}  # of measured.csv: its name in gpus/
 IN_PROCESSES: tuple[Mechanism, ...] = ("MPS", "time slices")  # measured with two processes, host time included
 REGRET_PERCENT, MOST_REGRET_PERCENT, ERROR_PERCENT, BIAS_PERCENT = 1.5, 4.0, 5.0, 2.0  # asked for
@@ -304,11 +305,18 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "choices": choice_table(found),
         "errors": error_table(rows),
     }
-    values |= _of_last(rows, found)
+    values |= _of_last(rows, found) | {f"prefill_{sms}": slowed("prefill1", "decode32", sms) for sms in (16, 48, 80)}
     for gpu in GPUS:
         mine = [one.regret_percent for one in found if one.row.gpu == gpu]
         values |= {f"{gpu}_pairs": len(mine), f"{gpu}_regret": fmean(mine), f"{gpu}_most": max(mine)}
     return values
+
+
+def slowed(a: str, b: str, sms: int) -> float:
+    """How many times as long the kernels of ``a`` take on so many SMs beside ``b`` on the others, as measured."""
+    rows = [row for row in lines(BESIDE) if (row["a"], row["b"], row["sms_a"], row["program"]) == (a, b, str(sms), "a")]
+    alone, beside = (fsum(int(row["launches"]) * float(row[us]) for row in rows) for us in ("alone_us", "beside_us"))
+    return beside / alone
 
 
 def _of_last(rows: Sequence[Row], found: Iterable[Chosen]) -> dict[str, object]:

@@ -1,8 +1,9 @@
 """Which SMs do processes under MPS get, and which kernels do they run there? `python experiments/mps/run.py`.
 
 `rates.csv` has the rate of kernels that FMAs bind, in one to four processes with percentages of an H200. `calls.csv`
-has the time of PyTorch calls under a percentage, and in a green context of about as many SMs. It writes README.md,
-result.csv and result_calls.csv beside itself (or to --out DIR).
+has the time of PyTorch calls under a percentage, and in a green context of about as many SMs. `programs/` has passes of
+whole programs, recorded under percentages; experiments/advise measured them in processes. It writes README.md and the
+tables result*.csv beside itself (or to --out DIR).
 
     python experiments/mps/record.py DIR   # measures: needs an NVIDIA GPU of one's own, MPS, PyTorch and nvcc
 """
@@ -12,16 +13,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import fsum
 from pathlib import Path
 from statistics import fmean
 
+import gpusim
+from experiments.advise import run as advise
 from experiments.markdown import table
 from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import load_gpu
 from gpusim.policies.limits import Mps
+from gpusim.trace.edit import merge
 
 HERE = Path(__file__).resolve().parent
 GPU, MPS, GREEN, WHOLE = "h200", "MPS", "green context", "100"
@@ -83,8 +88,76 @@ def calls() -> Iterator[Called]:
             yield Called(call, sms, us, known[GREEN, call, sms])
 
 
-def page(found: Sequence[Rate], called: Sequence[Called]) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Programs in processes with percentages, predicted from two recordings.
+
+    Attributes:
+        programs: with their passes; one is alone.
+        percents: of the processes.
+        measured_us: makespan, host time included.
+        whole_us: predicted from recordings on the whole GPU.
+        own_us: predicted from recordings under these percentages.
+    """
+
+    programs: str
+    percents: str
+    measured_us: float
+    whole_us: float
+    own_us: float
+
+    @property
+    def whole_percent(self) -> float:
+        """Error of the prediction from the whole GPU."""
+        return 100.0 * (self.whole_us / self.measured_us - 1.0)
+
+    @property
+    def own_percent(self) -> float:
+        """Error of the prediction from the percentages."""
+        return 100.0 * (self.own_us / self.measured_us - 1.0)
+
+
+def programs() -> Iterator[Ran]:
+    """Every program and pair of advise's measurements that was recorded under the percentages, too."""
+    for pair, found in advise.measured().items():
+        for one in found:
+            percents = one.setting.removeprefix("MPS ").removesuffix(" %").split("+")
+            if pair.gpu != GPU or not all(map(Path.is_file, map(_own, (pair.a, pair.b), percents))):
+                continue
+            parts = [(pair.a, pair.passes_a, percents[0]), (pair.b, pair.passes_b, percents[1])]
+            if one.mechanism == "MPS":
+                yield _ran(parts, one.makespan_us)
+            elif one.mechanism == "isolated process":
+                for part, us in zip(parts, (one.a_us, one.b_us), strict=True):
+                    yield _ran([part], us)
+
+
+def _own(name: str, percent: str) -> Path:
+    return HERE / "programs" / f"{name}_{percent}.json.gz"
+
+
+def _ran(parts: Sequence[tuple[str, int, str]], measured_us: float) -> Ran:
+    percents = "+".join(percent for _, _, percent in parts)
+    whole = [advise.PROGRAMS / f"{GPU}_{name}.json.gz" for name, _, _ in parts]
+    own = [_own(name, percent) for name, _, percent in parts]
+    predicted = []
+    for paths in (whole, own):
+        traces = [
+            advise.repeated(gpusim.load_trace(path), passes) for path, (_, passes, _) in zip(paths, parts, strict=True)
+        ]
+        trace = merge(traces, [name for name, _, _ in parts])
+        predicted.append(_session().makespan_us(trace, f"mps:by=program,percent={percents}"))
+    return Ran(" + ".join(f"{passes} {name}" for name, passes, _ in parts), percents, measured_us, *predicted)
+
+
+@cache
+def _session() -> gpusim.Session:
+    return gpusim.Session(GPU)
+
+
+def page(found: Sequence[Rate], called: Sequence[Called], ran: Sequence[Ran]) -> dict[str, object]:
     """What the page says."""
+    isolated, together = [[row for row in ran if ("+" in row.percents) == several] for several in (False, True)]
     alone = [row for row in found if "+" not in row.percents]
     apart = [row for row in found if "+" in row.percents and _sum(row) <= 100]
     over = [row for row in found if _sum(row) > 100]
@@ -111,6 +184,24 @@ def page(found: Sequence[Rate], called: Sequence[Called]) -> dict[str, object]:
                 for percents, mine in grouped(found, lambda row: row.percents).items()
             ],
         ),
+        **{
+            f"{name}_{source}": f"{fmean(abs(getattr(row, f'{source}_percent')) for row in of):.1f}"
+            for name, of in (("isolated", isolated), ("together", together))
+            for source in ("whole", "own")
+        },
+        "programs": table(
+            ("programs", "percentages", "measured µs", "from the whole GPU", "from the percentages"),
+            [
+                (
+                    row.programs,
+                    row.percents,
+                    f"{row.measured_us:,.0f}",
+                    f"{row.whole_percent:+.1f} %",
+                    f"{row.own_percent:+.1f} %",
+                )
+                for row in ran
+            ],
+        ),
         "calls": table(
             ("call", *(f"{sms} SMs" for sms in dict.fromkeys(row.sms for row in called))),
             [
@@ -130,11 +221,12 @@ def _off(row: Rate) -> float:
 
 
 def rows(_: Run) -> Mapping[str, Iterable[object]]:
-    """Both tables."""
-    return {"result.csv": list(rates()), "result_calls.csv": list(calls())}
+    """All tables."""
+    return {"result.csv": list(rates()), "result_calls.csv": list(calls()), "result_programs.csv": list(programs())}
 
 
-STUDY = Study(__file__, __doc__, {"result.csv": Rate, "result_calls.csv": Called}, rows, page)
+TABLES = {"result.csv": Rate, "result_calls.csv": Called, "result_programs.csv": Ran}
+STUDY = Study(__file__, __doc__, TABLES, rows, page)
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

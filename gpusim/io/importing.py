@@ -158,6 +158,8 @@ def _of_gpu(
         timeline, lines = _joined(timeline, path_of(counters, "counters"), recorded_on, sms)
         remarks += lines
     if sms is not None:
+        if sms > recorded_on.sm_count:
+            raise InputError(path, "--sms", f"is {sms}", f"at most {recorded_on.sm_count}, as {recorded_on.name} has")
         timeline = _of_process(timeline, sms, recorded_on)
         remarks.append(f"Its process had {sms} of the {recorded_on.sm_count} SMs.")
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]

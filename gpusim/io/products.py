@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from gpusim.common.errors import InputError, closest, one_line, quote
@@ -136,7 +137,8 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
     if chosen is not None:
         if product.sm_count is not None and product.sm_count != chosen.sm_count:
             problem = f"{chosen.name} has {chosen.sm_count} SMs; the profile names {seen} with {product.sm_count}"
-            raise InputError(path, "--gpu", problem, "the GPU that the profile was recorded on")
+            part = f", or {_part(product)}" if product.sm_count < chosen.sm_count else ""
+            raise InputError(path, "--gpu", problem, f"the GPU that the profile was recorded on{part}")
         return chosen
     stem = gpu_stem(product)
     if stem is None:
@@ -151,9 +153,19 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
         elif product.name is not None and re.search(r"\bMIG\b", product.name):
             problem += ", an instance whose bandwidth is not known"
             expected = "a profile of the whole GPU, whose trace `gpusim replay --policy mig` divides into instances"
+        elif (whole := gpu_stem(replace(product, sm_count=None))) and (product.sm_count or 0) < load_gpu(
+            whole
+        ).sm_count:
+            problem += f"; {whole} has {load_gpu(whole).sm_count}"
+            expected = f"{_part(product)}, or {_MAKES_A_FILE}"
         elif product.name is not None:
             near = nearest(product.compute_capability, product.sm_count)
             problem += ", which does not ship"
             expected = f"a GPU that ships (the nearest is {near.name}, with {near.sm_count} SMs), or {_MAKES_A_FILE}"
         raise InputError(path, "--gpu", problem, expected)
     return load_gpu(stem)
+
+
+def _part(product: Product) -> str:
+    """The option for a process that had a part of the GPU, whose driver told it of its SMs only."""
+    return f"--sms {product.sm_count}, if its process had a part of the GPU"

@@ -86,13 +86,13 @@ def _stalls(launch: KernelLaunch) -> dict[str, float]:
 
 
 def _busy(launch: KernelLaunch, sm_count: int) -> dict[str, float]:
-    mix = launch.mix or Mix()
+    mix, sms = launch.mix or Mix(), launch.recorded_sms or sm_count
     found = {}
     if mix.active_cycles_avg:
         for words, name in PIPES.items():
             cycles = getattr(mix, name)
             if cycles is not None:
-                found[words] = 100.0 * cycles * launch.blocks / (sm_count * mix.active_cycles_avg)
+                found[words] = 100.0 * cycles * launch.blocks / (sms * mix.active_cycles_avg)
     if not found and mix.alu_utilisation_percent is not None:
         found[ARITHMETIC] = mix.alu_utilisation_percent
     return found

@@ -151,7 +151,8 @@ def kind_of(launch: KernelLaunch, gpu: GPU) -> str:
     mix = launch.mix
     if mix is None or not mix.counts(ALL_COUNTERS):
         return UNCOUNTED
-    cycles = max((mix.active_cycles_avg or 0.0) * gpu.sm_count / launch.blocks, 1e-9)
+    sms = launch.recorded_sms or gpu.sm_count
+    cycles = max((mix.active_cycles_avg or 0.0) * sms / launch.blocks, 1e-9)
     busy = {name: max(getattr(mix, counter) for counter in counters) / cycles for name, counters in CLASSES.items()}
     busy["l2"] = (mix.l2_busy_us or 0.0) * launch.blocks / launch.duration_us
     dram = (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)
@@ -329,6 +330,8 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
         return None, f"not {gpu.name} as it ships"
     if trace.stands_for is not None:
         return None, f"recorded on {trace.stands_for}"
+    if any(launch.recorded_sms for launch in trace.launches()):
+        return None, "recorded on a part of the SMs"
     if trace.order is not None:
         return None, "streams in inferred order" if trace.order == "inferred" else "streams taken as independent"
     name = trace.device if recorded_on is None else recorded_on.name
