@@ -311,3 +311,9 @@ def test_a_profile_without_overlaps_says_so(tmp_path: Path, capsys: pytest.Captu
         "holds no kernels that overlapped; expected a profile in which streams ran side by side"
         in capsys.readouterr().err
     )
+
+
+def test_a_profile_has_one_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["explain", str(profile(tmp_path / "p.json")), "--gpu", "h200", "--recorded-on", "h100-sxm", "--no-cache"]
+    assert cli.main(argv) == 2
+    assert capsys.readouterr().err == "--recorded-on: is the same as --gpu for a profile; expected one of the two\n"

@@ -110,6 +110,7 @@ def test_a_file_that_is_there_is_overwritten_only_by_name(
     [
         (["new"], "gpus new: lacks --from-profile"),
         (["h200", "-o", "x.toml"], "--out: is given without new"),
+        (["h200", "--device", "0"], "--device: is given without new"),
         (["new", "--from-profile", "P", "-o", "x.json"], "expected a file that ends in .toml"),
         (["new", "--from-profile", "P", "-o", "h200.toml"], "is named 'h200', as a GPU that ships"),
         (["new", "--from-profile", "P", "--device", "3"], "GPU 3 is not described; expected one of 0"),

@@ -145,6 +145,7 @@ def test_arrivals_of_a_file(text: str, times: tuple[float, ...], tmp_path: Path)
     [
         ("", "holds no times"),
         ("0\nsoon\n", "line 2: is 'soon'; expected a time, us"),
+        ("0\n\nsoon\n", "line 3: is 'soon'"),
         ("5\n3\n", "line 2: is 3, before 5; expected times from 0 that ascend"),
         ("-1\n", "line 1: is -1, before 0"),
         ("time_ms\n", "has 0 requests"),

@@ -133,6 +133,12 @@ def test_a_saved_trace_loads_the_same(tmp_path_factory: pytest.TempPathFactory, 
         assert (folder / name).read_bytes() == first
 
 
+def test_gzip_is_known_by_its_ending_in_any_case(tmp_path: Path) -> None:
+    trace = parse_trace(json.dumps(document(stream("s", operation("a")))).encode())
+    trace.save(tmp_path / "T.JSON.GZ")
+    assert gzip.decompress((tmp_path / "T.JSON.GZ").read_bytes()).startswith(b"{")
+
+
 def test_saved_json_is_laid_out_to_be_read(tmp_path: Path) -> None:
     trace = parse_trace(json.dumps(document(stream("s", operation("a"), operation("b")))).encode())
     trace.save(tmp_path / "t.json")

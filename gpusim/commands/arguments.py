@@ -178,8 +178,9 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return those of some options that were given, as they were written."""
-    return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
+    """Return those of some options that were given, as they were written; a number is given where it is 0, too."""
+    values = {name: getattr(args, name) for name in names}
+    return [f"--{name.replace('_', '-')}" for name, value in values.items() if value or type(value) is int]
 
 
 def _plain_name(path: str) -> str:
@@ -263,14 +264,15 @@ def _times(path: Path) -> gpusim.TimesArrivals:
     """Requests at the times of a file: its first column, or the column with the name of a time."""
     import csv
 
-    rows = [row for row in csv.reader(read_text(path).splitlines()) if any(cell.strip() for cell in row)]
+    reader = csv.reader(read_text(path).splitlines())
+    rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     if not rows:
         raise InputError(path, "", "holds no times", "one on each line, us")
-    names = [cell.strip().lower() for cell in rows[0]]
+    names = [cell.strip().lower() for cell in rows[0][1]]
     column = next((n for n, name in enumerate(names) if name in _TIME_COLUMNS), None)
     scale = 1.0 if column is None else _TIME_COLUMNS[names[column]]
     found: list[float] = []
-    for n, row in enumerate(rows[column is not None :], 1 + (column is not None)):
+    for n, row in rows[column is not None :]:
         cell = row[column or 0].strip() if len(row) > (column or 0) else ""
         try:
             at = finite_number(cell) * scale

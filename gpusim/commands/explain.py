@@ -61,7 +61,9 @@ def _explain_profile(args: argparse.Namespace) -> None:
     path = Path(args.traces[0])
     if args.what_if:
         raise InputError(None, "--what-if", "is of no use for kernels as they were recorded", "a trace")
-    name = args.gpu or args.recorded_on  # of a profile both are the GPU that it was recorded on
+    if args.gpu and args.recorded_on:
+        raise InputError(None, "--recorded-on", "is the same as --gpu for a profile", "one of the two")
+    name = args.gpu or args.recorded_on
     gpu = None if name is None else gpu_from(name)
     trace = gpusim.import_profile(path, gpu=gpu, counters=args.counters).trace
     kernels = recorded(path)

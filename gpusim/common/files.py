@@ -116,10 +116,15 @@ def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
     return utf8(read_bytes(path, most), path)
 
 
+def is_gzip(path: str | Path) -> bool:
+    """Whether a file's name ends in .gz, in any case."""
+    return str(path).lower().endswith(".gz")
+
+
 def read_table(path: str | Path) -> str:
     """Return the text of a UTF-8 file, decompressed where its name ends in .gz."""
     data = read_bytes(path)
-    return utf8(decompressed(data, path) if str(path).endswith(".gz") else data, path)
+    return utf8(decompressed(data, path) if is_gzip(path) else data, path)
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
@@ -194,7 +199,7 @@ def write_table(path: str | Path, text: str) -> None:
     """Write a UTF-8 file whole, gzip where its name ends in .gz: what `read_table` reads."""
     data = text.encode()
     with atomic_write(path, "wb") as file:
-        file.write(zipped(data) if str(path).endswith(".gz") else data)
+        file.write(zipped(data) if is_gzip(path) else data)
 
 
 def zipped(data: bytes) -> bytes:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from gpusim.common.files import path_of, write_table
+from gpusim.common.files import is_gzip, path_of, write_table
 from gpusim.trace.checks import faults
 from gpusim.trace.fields import MAX_STREAMS, Strict, described, require_printable
 from gpusim.trace.kernels import KernelLaunch
@@ -93,7 +93,7 @@ class Trace(Strict):
         """
         content = self.model_dump(mode="json", exclude_none=True)
         file = path_of(path, "path")
-        if file.name.endswith(".gz"):
+        if is_gzip(file):
             text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         else:
             text = layout(content)
