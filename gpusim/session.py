@@ -430,8 +430,11 @@ class Session:
             notes.append(f"recorded on {trace.stands_for}, taken as recorded on {trace.device}: not validated")
         parts = sorted({launch.recorded_sms for launch in trace.launches() if launch.recorded_sms})
         if parts:
-            some = " and ".join(map(str, parts))
-            notes.append(f"kernels recorded on {some} of {device.sm_count} SMs: not validated with others")
+            some = ", ".join(map(str, parts))
+            notes.append(
+                f"kernels recorded on {some} of {device.sm_count} SMs: replays on other numbers are not validated, "
+                "and speedups are over the same kernels on all SMs, where libraries may choose others"
+            )
         if device.name != trace.device:
             notes.append(f"taken as recorded on {device.name}; the trace says {trace.device}")
         if device != gpu:

@@ -13,6 +13,7 @@ from pathlib import Path
 from experiments.rows import lines
 
 HERE = Path(__file__).resolve().parent
+COPIES = 200  # of each warp that reads ahead in under_way_beside.csv
 FULL = 0.99  # of the highest bandwidth: from then on DRAM is full
 
 
@@ -34,6 +35,31 @@ def latencies() -> Iterator[str]:
         )
 
 
+def summary() -> Iterator[str]:
+    """How long reads wait for a full DRAM, over the time in which it serves what is under way."""
+    rows = lines(HERE / "under_way.csv")
+    most = max(float(row["gb_per_s"]) for row in rows)
+    full = [row for row in rows if float(row["gb_per_s"]) >= FULL * most]
+    rest = [float(row["dram_ns"]) for row in rows if row not in full]
+    yield f"DRAM not full: a read from it takes {min(rest):.0f} to {max(rest):.0f} ns"
+    for name, what in (("dram_ns", "a read of DRAM"), ("l2_ns", "a read of L2")):
+        times = [float(row[name]) for row in full]
+        shares = [ns / 1e3 / served_us(row, most) for ns, row in zip(times, full, strict=True)]
+        of = f"{min(shares):.2f} to {max(shares):.2f} of the time in which DRAM serves what is under way"
+        yield f"DRAM full: {what} takes {min(times):.0f} to {max(times):.0f} ns, {of}"
+    shares = [share for row in lines(HERE / "under_way_beside.csv") if (share := _copy_share(row, most)) is not None]
+    yield f"DRAM full: a copy of 16 KiB takes {min(shares):.2f} to {max(shares):.2f} of it"
+
+
+def _copy_share(row: dict[str, str], gb_per_s: float) -> float | None:
+    """Time of a copy beside a full DRAM, by Little's law, over that in which DRAM serves all that is under way."""
+    if row["beside_kib_per_sm"] in ("0", "16") or row["cycles"] != "0":
+        return None
+    own = int(row["sms"]) * int(row["stages"]) * int(row["copy_bytes"])
+    others = int(row["beside_sms"]) * int(row["beside_kib_per_sm"]) * 1024
+    return float(row["us"]) * int(row["stages"]) / COPIES / ((own + others) / gb_per_s / 1e3)
+
+
 def beside() -> Iterator[str]:
     """How many times as long a kernel that reads ahead takes beside them, by the copies that it has under way."""
     rows = lines(HERE / "under_way_beside.csv")
@@ -48,4 +74,4 @@ def beside() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join((*latencies(), "", *beside())))
+    print("\n".join((*latencies(), "", *summary(), "", *beside())))

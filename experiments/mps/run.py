@@ -189,6 +189,9 @@ def page(found: Sequence[Rate], called: Sequence[Called], ran: Sequence[Ran]) ->
             for name, of in (("isolated", isolated), ("together", together))
             for source in ("whole", "own")
         },
+        "isolated_bias": f"{fmean(row.own_percent for row in isolated):+.1f}",
+        "short": sum(row.own_percent < 0.0 for row in together),
+        "pairs": len(together),
         "programs": table(
             ("programs", "percentages", "measured µs", "from the whole GPU", "from the percentages"),
             [

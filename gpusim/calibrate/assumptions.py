@@ -9,6 +9,7 @@ from gpusim.common.tables import number
 from gpusim.hardware.gpu import GPU
 from gpusim.model.estimate import Assumption as Assumption
 from gpusim.model.estimate import assumed, estimable
+from gpusim.model.launchable import recorded_part
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Convolution, Kernel, Operation
@@ -24,7 +25,7 @@ def extremes(trace: Trace, gpu: GPU) -> dict[Assumption, Trace]:
     if len(every) > MOST_LAUNCHES:
         return {}
     launches = list(dict.fromkeys(every))
-    both = {one: [assumed(launch, gpu, one) for launch in launches] for one in ASSUMPTIONS}
+    both = {one: [assumed(launch, recorded_part(launch, gpu), one) for launch in launches] for one in ASSUMPTIONS}
     if len(set(map(tuple, both.values()))) == 1:
         return {}
     return {one: _with(trace, dict(zip(launches, changed, strict=True))) for one, changed in both.items()}

@@ -7,11 +7,11 @@ from dataclasses import replace
 from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.scaling import fitted
 from gpusim.calibrate.transfer import transferred
-from gpusim.common.errors import InputError
 from gpusim.hardware.gpu import GPU
 from gpusim.model.context import in_context
 from gpusim.model.estimate import filled
 from gpusim.model.kernel import KernelModel
+from gpusim.model.launchable import recorded_part
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 
@@ -50,7 +50,7 @@ class Kernels:
             return known[1]
         model = self._same.get(launch)
         if model is None:
-            device = self._recorded_on(launch, place)
+            device = recorded_part(launch, self._device, place)
             used = filled(launch, device)
             model = self._anchored.get(used)
             if model is None:
@@ -81,16 +81,6 @@ class Kernels:
             model = fitted(launch, gpu, place)
             self._fits.keep(launch, gpu, model)
         return model
-
-    def _recorded_on(self, launch: KernelLaunch, place: str) -> GPU:
-        """The GPU of a recording, with the SMs that the process had: all of its L2 and DRAM, which it may use, too."""
-        sms = launch.recorded_sms
-        if sms is None or sms == self._device.sm_count:
-            return self._device
-        if sms > self._device.sm_count:
-            problem = f"is {sms}, {self._device.name} has {self._device.sm_count}"
-            raise InputError(None, f"{place or launch.name[:60]}.recorded_sms", problem, "at most all SMs")
-        return replace(self._device, sm_count=sms)
 
     def _moved(self, model: KernelModel, launch: KernelLaunch, device: GPU, place: str) -> KernelModel:
         """A launch on another GPU; one that communicates takes as long there, because the link sets its duration."""

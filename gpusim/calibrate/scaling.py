@@ -34,7 +34,8 @@ def fitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
         return model
     for point in launch.scaling:
         if point.sms >= gpu.sm_count:
-            problem = f"is of {point.sms} SMs, {gpu.name} has {gpu.sm_count}"
+            had = "its recording" if launch.recorded_sms else gpu.name
+            problem = f"is of {point.sms} SMs, {had} has {gpu.sm_count}"
             raise InputError(None, f"{place or launch.name[:60]}.scaling", problem, "fewer than all SMs")
     return _through(model, launch.scaling, gpu)
 

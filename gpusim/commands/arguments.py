@@ -178,9 +178,8 @@ def told_with(paths: Sequence[str]) -> Iterator[None]:
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return those of some options that were given, as they were written; a number is given where it is 0, too."""
-    values = {name: getattr(args, name) for name in names}
-    return [f"--{name.replace('_', '-')}" for name, value in values.items() if value or type(value) is int]
+    """Return those of some options that were given, as they were written; 0 counts as not given."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 
 def _plain_name(path: str) -> str:

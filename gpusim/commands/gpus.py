@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.gpu == "new":
         return _new(args)
-    extra = given(args, ("from_profile", "out", "device"))
+    extra = given(args, ("from_profile", "out")) + ["--device"] * (args.device is not None)
     if extra:
         raise InputError(None, extra[0], "is given without new", "gpusim gpus new --from-profile FILE")
     one = None if args.gpu is None else gpu_from(args.gpu, "NAME")

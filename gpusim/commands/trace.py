@@ -89,7 +89,9 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print_json(as_json(trace, gpu))
         else:
-            print_line(f"{trace.name}, recorded on {trace.device}: {_size(trace)}")
+            parts = sorted({one.recorded_sms for one in trace.launches() if one.recorded_sms})
+            on = f"{', '.join(map(str, parts))} SMs of {trace.device}" if parts else trace.device
+            print_line(f"{trace.name}, recorded on {on}: {_size(trace)}")
             print_trace(trace, gpu)
         return 0
     if args.action == "select":
@@ -139,7 +141,7 @@ def _check(paths: list[str]) -> int:
 
 def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     """A device that is another name of a GPU that ships, and kernels that cannot run on the GPU of the trace."""
-    from gpusim.io.conversion import lacking
+    from gpusim.io.conversion import lacking, recorded_part
     from gpusim.io.products import same_gpu
 
     gpu = _own_gpu(trace)
@@ -152,9 +154,13 @@ def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
     for s, stream in enumerate(trace.streams):
         for o, operation in enumerate(stream.operations):
             for launch in operation.launches():
+                place = f"streams[{s}].operations[{o}]"
+                try:
+                    recorded_part(launch, gpu, place)
+                except InputError as fault:
+                    yield fault.at(path, fault.place, fault.problem)
                 problem = lacking(launch, gpu)
                 if problem:
-                    place = f"streams[{s}].operations[{o}]"
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -346,6 +346,10 @@ class GPU:
     def gpc_of_sm(self) -> tuple[int, ...]:
         """The GPC of each SM, as `gpusim.hardware.gpcs` numbers them."""
         return numbered(self.sms_per_gpc, self.sm_count)
+
+    def part(self, sms: int | None) -> GPU:
+        """Return this GPU with so many of its SMs, and all of its L2 and DRAM; None: all of it."""
+        return self if sms in (None, self.sm_count) else replace(self, sm_count=sms)
 
     @property
     def kept_l2_bytes(self) -> float:

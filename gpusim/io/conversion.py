@@ -17,6 +17,7 @@ from gpusim.io import Order
 from gpusim.io.order import dependencies, stream_order
 from gpusim.io.timeline import CLOCK_US, Activity, CopyRun, LaunchedKernel, StreamKey, Timeline
 from gpusim.model.launchable import lacking as lacking
+from gpusim.model.launchable import recorded_part as recorded_part
 from gpusim.trace.format import StreamOrder, Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Copy, Kernel, Stream
@@ -38,7 +39,7 @@ def as_trace(
     notes: Sequence[str],
     order: Order,
     stands_for: str | None,
-    sms: int | None = None,
+    sms: int | None,
 ) -> Trace:
     """The trace of a timeline of one GPU, its activities in the order in which they started.
 

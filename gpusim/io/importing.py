@@ -21,7 +21,7 @@ from gpusim.io.conversion import as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.part import Part, part_of
-from gpusim.io.products import recording_gpu, stands_in
+from gpusim.io.products import gpu_stem, recording_gpu, stands_in
 from gpusim.io.timeline import Activity, LaunchedKernel, Product, Timeline
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import Mix
@@ -95,14 +95,14 @@ def import_profile(
         raise InputError(None, "device", f"is {quote(device)}", "the index of a GPU, or None")
     if not (part is None or isinstance(part, Part)):
         raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")
-    if not (sms is None or (isinstance(sms, int) and sms > 0)):
+    if not (sms is None or (type(sms) is int and sms > 0)):
         raise InputError(None, "sms", f"is {quote(sms)}", "a number of SMs, or None")
     read = [_of_gpu(one, format, gpu, counters, device, part, sms) for one in paths]
     met = ranks.meetings([one.timeline for one in read])
     made = [
         as_trace(
             ranks.without_waiting(one.timeline, of),
-            one.path, _trace_name(one.path), one.gpu, one.notes, order, one.stands_for, sms,
+            one.path, _trace_name(one.path), one.gpu, one.notes, order, one.stands_for, one.sms,
         )
         for one, of in zip(read, met, strict=True)
     ]  # fmt: skip
@@ -120,6 +120,7 @@ class _OfGpu:
     gpu: GPU
     notes: list[str]
     stands_for: str | None  # the product, where the GPU is another
+    sms: int | None  # of its process; None: all
 
 
 def _of_gpu(
@@ -143,48 +144,29 @@ def _of_gpu(
     timeline, chosen, remarks = _on_one_device(whole, path, device)
     kinds = set(whole.products.values())  # of a GPU that is not listed, what all that are have in common
     product = whole.products.get(chosen) or (kinds.pop() if len(kinds) == 1 else Product())
-    if sms is not None and sms == product.sm_count:  # the driver tells a process only of the SMs that it may use
-        product = replace(product, sm_count=None)
+    named = product.sm_count
+    if sms is not None and sms == named and (gpu is not None or gpu_stem(product) is None):
+        product = replace(product, sm_count=None)  # under MPS CUDA tells a process only the SMs that it may use
     recorded_on = recording_gpu(product, gpu, path)
+    if sms is not None and sms > recorded_on.sm_count:
+        raise InputError(path, "--sms", f"is {sms}", f"at most {recorded_on.sm_count}, as {recorded_on.name} has")
+    sms = None if sms == recorded_on.sm_count else sms
     other = stands_in(product, recorded_on)
     if product.name is not None:
         apart = ", which is another GPU" if other else ""
         taken = f"taken as {recorded_on.name} ({recorded_on.title}){apart}"
         remarks.append(f"Recorded on {one_line(product.name)!r}, {taken}.")
     if profiled is not None:
-        ran = ncu_profile.timeline(path, profiled, recorded_on)
+        ran = ncu_profile.timeline(path, profiled, recorded_on, sms)
         timeline = replace(ran.on(chosen), remarks=timeline.remarks)
     if counters is not None:
-        timeline, lines = _joined(timeline, path_of(counters, "counters"), recorded_on, sms)
+        seen = [sms] if sms is not None and named == sms else [recorded_on.sm_count, sms]
+        timeline, lines = _joined(timeline, path_of(counters, "counters"), recorded_on, sms, seen)
         remarks += lines
     if sms is not None:
-        if sms > recorded_on.sm_count:
-            raise InputError(path, "--sms", f"is {sms}", f"at most {recorded_on.sm_count}, as {recorded_on.name} has")
-        timeline = _of_process(timeline, sms, recorded_on)
         remarks.append(f"Its process had {sms} of the {recorded_on.sm_count} SMs.")
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
-    return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None)
-
-
-def _of_process(timeline: Timeline, sms: int, gpu: GPU) -> Timeline:
-    """The timeline of a process on some SMs, with counters over these: Nsight Compute counts the idle ones, too."""
-    others = gpu.sm_count / sms
-    activities = [
-        replace(one, work=replace(one.work, mix=_over_fewer_sms(one.work.mix, others)))
-        if isinstance(one.work, LaunchedKernel) and one.work.mix is not None
-        else one
-        for one in timeline.activities
-    ]
-    return replace(timeline, activities=activities)
-
-
-def _over_fewer_sms(mix: Mix, times: float) -> Mix:
-    """Counters over the SMs that a process had, of which the GPU has so many times as many."""
-    mean, most = mix.active_cycles_avg, mix.active_cycles_max
-    if mean is None:
-        return mix
-    mean = min(mean * times, most or mean * times)
-    return mix.model_copy(update={"active_cycles_min": None, "active_cycles_avg": trimmed(mean)})
+    return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None, sms)
 
 
 def timeline_of(path: Path) -> Timeline:
@@ -316,15 +298,21 @@ def _trace_name(path: Path) -> str:
 # ---- counters of one profile, timeline of another
 
 
-def _joined(timeline: Timeline, path: Path, gpu: GPU, sms: int | None) -> tuple[Timeline, list[str]]:
-    """The timeline with the counters of another profile, by kernel name, grid, block and order, and what came of it."""
+def _joined(
+    timeline: Timeline, path: Path, gpu: GPU, sms: int | None, seen: Sequence[int | None]
+) -> tuple[Timeline, list[str]]:
+    """The timeline with the counters of another profile, by kernel name, grid, block and order, and what came of it.
+
+    ``sms``: those of the process; None: all. ``seen``: numbers of SMs that the other profile may name.
+    """
     if detect(path) != "ncu":
         raise InputError(path, "", "is no profile of Nsight Compute", f"{ncu_profile.A_RAW_PAGE}, or a .ncu-rep")
     profiled = ncu_profile.read(path)
     for product in dict.fromkeys(launch.product for launch in profiled):
-        if product.sm_count not in (None, sms, gpu.sm_count):  # which says how to share the counters out
+        if product.sm_count not in (None, *seen):  # which says how to share the counters out
             problem = f"is of a GPU with {product.sm_count} SMs ({one_line(product.name or 'unnamed')})"
-            raise InputError(path, "", problem, f"counters of {gpu.name}, which has {gpu.sm_count}")
+            part = f"the process, which had {sms} of {gpu.sm_count}" if sms else f"{gpu.name}, which has {gpu.sm_count}"
+            raise InputError(path, "", problem, f"counters of {part}")
     runs = [(n, a, a.work) for n, a in enumerate(timeline.activities) if isinstance(a.work, LaunchedKernel)]
     matched = _match(
         [(n, (work.name, work.grid, work.block)) for n, _, work in runs],
@@ -332,7 +320,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU, sms: int | None) -> tuple[
     )
     if not matched:
         raise InputError(path, "", "has no launch of this timeline's kernels", "a profile of the same program")
-    demands = {n: _demand(profiled[m], timeline.activities[n], path, gpu) for n, m in matched.items()}
+    demands = {n: _demand(profiled[m], timeline.activities[n], path, gpu, sms) for n, m in matched.items()}
     mixes = {n: mix for n, mix in demands.items() if mix is not None}
     if not mixes:
         expected = "a profile with the counters of the model, such as gpusim record or ncu --set full write"
@@ -342,7 +330,7 @@ def _joined(timeline: Timeline, path: Path, gpu: GPU, sms: int | None) -> tuple[
         f"{len(mixes)} of {len(runs)} kernels got counters from {one_line(path.name)}; "
         f"{len(runs) - len(mixes)} got none, {len(profiled) - used} of {len(profiled)} profiled launches match none."
     )
-    lent = borrow(timeline.activities, mixes, gpu)
+    lent = borrow(timeline.activities, mixes, gpu.part(sms))
     known, activities = {**mixes, **lent.same, **lent.other}, list(timeline.activities)
     for n, activity, work in runs:
         activities[n] = replace(activity, work=replace(work, mix=known.get(n, work.mix)))
@@ -358,9 +346,9 @@ def _borrowed(lent: Borrowed) -> list[str]:
     return [f"Of the kernels that got none, {' and '.join(said)}."] if said else []
 
 
-def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU) -> Mix | None:
+def _demand(profiled: Profiled, activity: Activity, path: Path, gpu: GPU, sms: int | None) -> Mix | None:
     """The demand, at the clock of the timeline: so is its time of L2, which was counted at the profiler's clocks."""
-    mix, counted_us = profiled.mix(path, gpu.sm_count, activity.duration_us), profiled.duration_us
+    mix, counted_us = profiled.mix(path, gpu, sms, activity.duration_us), profiled.duration_us
     if mix is None or not mix.l2_busy_us or not counted_us or not activity.duration_us:
         return mix
     return mix.model_copy(update={"l2_busy_us": trimmed(mix.l2_busy_us * activity.duration_us / counted_us)})

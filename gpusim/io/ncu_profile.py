@@ -11,7 +11,7 @@ from typing import Any
 from gpusim.common.errors import InputError, one_line, quote
 from gpusim.hardware.gpu import GPU
 from gpusim.io import source
-from gpusim.io.ncu import DURATION, Counters, clocked, mix_from_counters
+from gpusim.io.ncu import DURATION, Counters, clocked, mix_from_counters, trimmed
 from gpusim.io.timeline import Activity, LaunchedKernel, Product, StreamKey, Timeline
 from gpusim.io.values import finite, three, whole
 from gpusim.trace.kernels import Mix
@@ -57,15 +57,33 @@ class Profiled:
         sms = self.counters.get("device__attribute_multiprocessor_count", self.counters.get("launch__sm_count"))
         return Product(self.counters.get("device__attribute_display_name"), whole(sms))
 
-    def mix(self, path: Path, sm_count: int, recorded_us: float = 0.0) -> Mix | None:
-        """Demand of its blocks, with the SM clock if a recording without Nsight Compute took ``recorded_us``."""
+    def mix(self, path: Path, gpu: GPU, sms: int | None = None, recorded_us: float = 0.0) -> Mix | None:
+        """Demand of its blocks.
+
+        Args:
+            path: the profile, for errors.
+            gpu: that it ran on.
+            sms: those of its process; None: all.
+            recorded_us: what a recording without Nsight Compute took, which tells the SM clock; 0: unknown.
+        """
         try:
-            mix = mix_from_counters(self.counters, sm_count)
+            mix = mix_from_counters(self.counters, gpu.sm_count)
+            if mix is not None and sms is not None:
+                mix = over_fewer_sms(mix, gpu.sm_count / sms)
             return clocked(mix, self.counters, recorded_us) if mix is not None and recorded_us > 0.0 else mix
         except InputError as fault:
             raise fault.at(path, quote(self.name), f"{fault.place} {fault.problem}") from None
         except (ValueError, OverflowError) as error:
             raise InputError(path, quote(self.name), f"has a counter that is no number ({error})", A_RAW_PAGE) from None
+
+
+def over_fewer_sms(mix: Mix, all_over_own: float) -> Mix:
+    """Counters over the SMs of a process: Nsight Compute counts all, idle ones, too."""
+    mean, most = mix.active_cycles_avg, mix.active_cycles_max
+    if mean is None:
+        return mix
+    mean = min(mean * all_over_own, most or mean * all_over_own)
+    return mix.model_copy(update={"active_cycles_min": None, "active_cycles_avg": trimmed(mean)})
 
 
 def read(path: Path) -> list[Profiled]:
@@ -76,10 +94,11 @@ def read(path: Path) -> list[Profiled]:
     return profiled
 
 
-def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timeline:
+def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None, sms: int | None = None) -> Timeline:
     """Return profiled launches as a timeline. Nsight Compute serialises them, so only their order is known.
 
-    Without the GPU that they were recorded on there are no mixes yet. A launch without a duration is refused.
+    Without the GPU that they were recorded on there are no mixes yet. A launch without a duration is refused. ``sms``:
+    those of the process; None: all.
     """
     found = Timeline(one_at_a_time=True)
     clock_us = 0.0
@@ -88,7 +107,7 @@ def timeline(path: Path, profiled: Iterable[Profiled], gpu: GPU | None) -> Timel
         duration_us = launch.duration_us
         if duration_us is None:
             raise InputError(path, quote(launch.name), f"lacks {DURATION}", "ncu with that metric, as in --set full")
-        mix = launch.mix(path, gpu.sm_count) if gpu is not None else None
+        mix = launch.mix(path, gpu, sms) if gpu is not None else None
         found.activities.append(Activity(launch.device, launch.stream, clock_us, duration_us, _run(launch, mix), order))
         clock_us += duration_us
     found.remarks.append("Nsight Compute ran one kernel at a time.")

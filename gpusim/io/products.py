@@ -142,6 +142,8 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
         return chosen
     stem = gpu_stem(product)
     if stem is None:
+        by_name = gpu_stem(replace(product, sm_count=None))
+        whole = None if by_name is None else load_gpu(by_name)
         sms = "" if product.sm_count is None else f" with {product.sm_count} SMs"
         problem = f"the profile names {seen}{sms if product.name else ''}"
         expected = f"the GPU it was recorded on: {', '.join(gpu_names())}, or its file"
@@ -149,14 +151,13 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
             problem += f", but one with {product.sm_count} SMs"
             known = [gpu for gpu in map(load_gpu, gpu_names()) if gpu.sm_count == product.sm_count]
             like = [gpu.name for gpu in known if product.compute_capability in (None, gpu.compute_capability)]
-            expected = f"the GPU it was recorded on: {', '.join(like)}, or its file" if like else expected
+            some = f"the GPU it was recorded on: {', '.join(like)}, or its file"
+            expected = some if like else f"{expected}, with {_part(product)}"
         elif product.name is not None and re.search(r"\bMIG\b", product.name):
             problem += ", an instance whose bandwidth is not known"
             expected = "a profile of the whole GPU, whose trace `gpusim replay --policy mig` divides into instances"
-        elif (whole := gpu_stem(replace(product, sm_count=None))) and (product.sm_count or 0) < load_gpu(
-            whole
-        ).sm_count:
-            problem += f"; {whole} has {load_gpu(whole).sm_count}"
+        elif whole is not None and (product.sm_count or 0) < whole.sm_count:
+            problem += f"; {whole.name} has {whole.sm_count}"
             expected = f"{_part(product)}, or {_MAKES_A_FILE}"
         elif product.name is not None:
             near = nearest(product.compute_capability, product.sm_count)
@@ -168,4 +169,4 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
 
 def _part(product: Product) -> str:
     """The option for a process that had a part of the GPU, whose driver told it of its SMs only."""
-    return f"--sms {product.sm_count}, if its process had a part of the GPU"
+    return f"`gpusim import … --sms {product.sm_count}`, if its process had a part of the GPU"

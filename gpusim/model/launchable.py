@@ -20,6 +20,18 @@ def launch_occupancy(launch: KernelLaunch, gpu: GPU) -> Occupancy:
     )
 
 
+def recorded_part(launch: KernelLaunch, gpu: GPU, place: str = "") -> GPU:
+    """The GPU of a recording as a launch had it: with the SMs of its process.
+
+    ``place`` says where in the trace it stands; empty: its name does.
+    """
+    sms = launch.recorded_sms
+    if sms is not None and sms > gpu.sm_count:
+        problem = f"is {sms}, {gpu.name} has {gpu.sm_count}"
+        raise InputError(None, f"{place or launch.name[:60]}.recorded_sms", problem, "at most all SMs")
+    return gpu.part(sms)
+
+
 def launch_footprint(launch: KernelLaunch, gpu: GPU) -> Footprint:
     """Return the resources of an SM that a resident block of a launch holds."""
     return footprint(gpu, launch.threads_per_block, launch.registers_per_thread, launch.shared_memory_per_block_bytes)

@@ -151,8 +151,7 @@ def kind_of(launch: KernelLaunch, gpu: GPU) -> str:
     mix = launch.mix
     if mix is None or not mix.counts(ALL_COUNTERS):
         return UNCOUNTED
-    sms = launch.recorded_sms or gpu.sm_count
-    cycles = max((mix.active_cycles_avg or 0.0) * sms / launch.blocks, 1e-9)
+    cycles = max((mix.active_cycles_avg or 0.0) * gpu.sm_count / launch.blocks, 1e-9)
     busy = {name: max(getattr(mix, counter) for counter in counters) / cycles for name, counters in CLASSES.items()}
     busy["l2"] = (mix.l2_busy_us or 0.0) * launch.blocks / launch.duration_us
     dram = (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0)
