@@ -332,11 +332,11 @@ SETS = (
     _calls("unseen kernels, BF16", unseen_kernels.BF16_CASE, 6),
     _calls("h100", QUOTED[OTHER_GPU, GPU_NAME][0], 90),
     _models("transformer models", MODELS[0], 8),
-    _models("models", MODELS[1], 14),
+    _models("models", MODELS[1], 20),
     MeasuredSet("neighbours", OTHER_GPU, GPU_NAME, Neighbours(str(SHARED / "h200_models")), 4, MODELS_ONLY),
     _matrix(GPU_NAME),
     _matrix(OTHER_GPU),
-    *(_models(f"unseen programs, {one.name}", one.case, 8) for one in unseen_programs.SETS[1:]),
+    *(_models(f"unseen programs, {one.name}", one.case, 40) for one in unseen_programs.SETS[1:]),
     MeasuredSet("single_resource", OTHER_GPU, OTHER_GPU, StreamsOfMicrobenchmarks(), 1, BENCHMARKS),
 )
 DESIGN_SETS = (MeasuredSet("data", GPU_NAME, GPU_NAME, Calls(OWN, both_orders=True), 40),)
