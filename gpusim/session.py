@@ -69,6 +69,11 @@ class _Traced:
         self._isolated = isolated
 
     @cached_property
+    def recorded_sms(self) -> tuple[int, ...]:
+        """As of `Trace.recorded_sms`."""
+        return self.trace.recorded_sms()
+
+    @cached_property
     def isolated_us(self) -> dict[str, float]:
         """Makespan of each stream alone on the whole GPU, caches as they are beside the other streams."""
         return {stream.name: self._isolated.stream_us(self.played, stream) for stream in self.played.streams}
@@ -428,11 +433,9 @@ class Session:
             notes.append(ORDER_NOTES[trace.order])
         if trace.stands_for is not None:
             notes.append(f"recorded on {trace.stands_for}, taken as recorded on {trace.device}: not validated")
-        parts = sorted({launch.recorded_sms for launch in trace.launches() if launch.recorded_sms})
-        if parts:
-            some = ", ".join(map(str, parts))
+        if parts := ", ".join(map(str, self._traced(trace).recorded_sms)):
             notes.append(
-                f"kernels recorded on {some} of {device.sm_count} SMs: replays on other numbers are not validated, "
+                f"kernels recorded on {parts} of {device.sm_count} SMs: replays on other numbers are not validated, "
                 "and speedups are over the same kernels on all SMs, where libraries may choose others"
             )
         if device.name != trace.device:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from experiments.h200_microbench import under_way as study
-from experiments.rows import lines
 
 
 def test_what_is_under_way_takes_dram_its_bytes_over_its_bandwidth() -> None:
@@ -15,9 +14,7 @@ def test_what_is_under_way_takes_dram_its_bytes_over_its_bandwidth() -> None:
 
 
 def test_reads_of_a_full_dram_wait_for_what_is_under_way() -> None:
-    rows = lines(study.HERE / "under_way.csv")
-    most = max(float(row["gb_per_s"]) for row in rows)
-    full = [row for row in rows if float(row["gb_per_s"]) >= study.FULL * most]
+    _, most, full = study.reads()
     assert len(full) == 11
     for row in full:
         assert 0.5 < float(row["dram_ns"]) / 1e3 / study.served_us(row, most) < 0.65

@@ -22,13 +22,19 @@ def served_us(row: dict[str, str], gb_per_s: float) -> float:
     return int(row["sms"]) * int(row["kib_per_sm"]) * 1024 / gb_per_s / 1e3
 
 
-def latencies() -> Iterator[str]:
-    """Latency of reads from L2 and DRAM, beside the time in which DRAM serves what is under way."""
+def reads() -> tuple[list[dict[str, str]], float, list[dict[str, str]]]:
+    """The rows of under_way.csv, the highest bandwidth among them, GB/s, and the rows that reach it: DRAM is full."""
     rows = lines(HERE / "under_way.csv")
     most = max(float(row["gb_per_s"]) for row in rows)
+    return rows, most, [row for row in rows if float(row["gb_per_s"]) >= FULL * most]
+
+
+def latencies() -> Iterator[str]:
+    """Latency of reads from L2 and DRAM, beside the time in which DRAM serves what is under way."""
+    rows, most, all_full = reads()
     yield " SMs  KiB each    GB/s  DRAM serves it in, ns  read of L2, ns  read of DRAM, ns"
     for row in rows:
-        full = "  full" if float(row["gb_per_s"]) >= FULL * most else ""
+        full = "  full" if row in all_full else ""
         yield (
             f"{row['sms']:>4} {row['kib_per_sm']:>9} {row['gb_per_s']:>7} {1e3 * served_us(row, most):22.0f} "
             f"{row['l2_ns']:>15} {row['dram_ns']:>17}{full}"
@@ -37,9 +43,7 @@ def latencies() -> Iterator[str]:
 
 def summary() -> Iterator[str]:
     """How long reads wait for a full DRAM, over the time in which it serves what is under way."""
-    rows = lines(HERE / "under_way.csv")
-    most = max(float(row["gb_per_s"]) for row in rows)
-    full = [row for row in rows if float(row["gb_per_s"]) >= FULL * most]
+    rows, most, full = reads()
     rest = [float(row["dram_ns"]) for row in rows if row not in full]
     yield f"DRAM not full: a read from it takes {min(rest):.0f} to {max(rest):.0f} ns"
     for name, what in (("dram_ns", "a read of DRAM"), ("l2_ns", "a read of L2")):

@@ -443,7 +443,7 @@ def _code_share(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: 
 
 
 def _issue_us(launch: KernelLaunch, gpu: GPU) -> float:
-    """SM-time of all issue slots for one block; without the counter, the arithmetic utilisation stands in [D]."""
+    """Time for which a block fills all issue slots of an SM; without the counter, from arithmetic utilisation [D]."""
     mix = launch.mix
     if mix is not None and mix.issue_cycles is not None:
         return mix.issue_cycles / gpu.boost_clock_mhz

@@ -43,7 +43,7 @@ def fitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> KernelModel:
 def confined_us(model: KernelModel, sms: int, gpu: GPU) -> float:
     """Time of a kernel alone on some of the SMs, us."""
     started = model.starting(model.blocks_per_sm * sms)
-    return model.latency_us + run_alone(started, replace(gpu, sm_count=sms))[0]
+    return model.latency_us + run_alone(started, gpu.part(sms))[0]
 
 
 def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float], gpu: GPU) -> tuple[KernelLaunch, ...]:

@@ -144,7 +144,7 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
 
 
 class _Costs(NamedTuple):
-    """What one kernel costs another that it is replayed beside."""
+    """Costs of one kernel to another beside it in a replay."""
 
     waits: bool  # whether the other waits for room
     rates: dict[str, float]  # time that it loses then, by contention, over the time in which both run

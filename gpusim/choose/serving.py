@@ -1,4 +1,4 @@
-"""Programs whose requests arrive: whether the GPU can serve them, how long they take, what others do meanwhile.
+"""Programs whose requests arrive: the load that the GPU can serve, latencies, and programs beside them.
 
 A program without arrivals beside others with arrivals restarts until the last request has arrived. Its normalised
 progress is that of its passes that end by then. It does not restart where so many kernels would run that a replay takes

@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print_json(as_json(trace, gpu))
         else:
-            parts = sorted({one.recorded_sms for one in trace.launches() if one.recorded_sms})
-            on = f"{', '.join(map(str, parts))} SMs of {trace.device}" if parts else trace.device
+            parts = ", ".join(map(str, trace.recorded_sms()))
+            on = f"{parts} SMs of {trace.device}" if parts else trace.device
             print_line(f"{trace.name}, recorded on {on}: {_size(trace)}")
             print_trace(trace, gpu)
         return 0

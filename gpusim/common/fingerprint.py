@@ -77,8 +77,8 @@ def meaning(source: str, tree: ast.Module | None = None) -> bytes:
     """Return the code of a Python source, as its interpreter and the compiler of the core read it.
 
     Two sources with the same syntax tree, docstrings left out, and the same directives (`DIRECTIVE`) mean the same, in
-    every version of Python that parses both. ``tree`` is that of the source where it is parsed already. What is no
-    Python raises as `ast.parse` does.
+    every version of Python that parses both. ``tree`` is that of the source where it is parsed already. A source
+    that is not Python raises SyntaxError.
     """
     parts = [directive.strip() for directive in DIRECTIVE.findall(source)]
     _write((tree or ast.parse(source)).body, parts)

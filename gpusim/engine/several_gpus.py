@@ -211,7 +211,7 @@ class EachGPU(Policy):
         return Partition(grants, evictions, min(wakes, default=None))
 
     def _decide(self, view: View, at: int) -> tuple[Eviction, ...]:
-        """Have one decide, if it is to; gives what it takes off the SMs of its GPU."""
+        """Ask the policy of one GPU, if its turn has come, and return the blocks that it evicts."""
         kernels = tuple(kernel for kernel in view.kernels if self._gpu_of[kernel.stream_index] == at)
         met, wake_us = tuple(kernel.id for kernel in kernels), self._held[at].wake_us
         if met == self._met[at] and (wake_us is None or view.now_us < wake_us):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,31 +32,34 @@ _COMMUNICATION = re.compile(r"(?:void )?(?:nccl|nvshmem)")
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./:-]+")
 
 
-def as_trace(
-    timeline: Timeline,
-    path: Path,
-    name: str,
-    gpu: GPU,
-    notes: Sequence[str],
-    order: Order,
-    stands_for: str | None,
-    sms: int | None,
-) -> Trace:
+@dataclass(frozen=True)
+class GPUTimeline:
+    """What one GPU of a profile did, and how it was recorded."""
+
+    path: Path
+    format: str
+    timeline: Timeline  # as `Timeline.on` gives it, with a kernel at least
+    gpu: GPU
+    notes: list[str]  # sentences for the trace's notes, before the timeline's remarks
+    stands_for: str | None  # the product that the profile names, where ``gpu`` is another
+    sms: int | None  # of the process, if it had a part of the GPU
+
+
+def as_trace(found: GPUTimeline, name: str, order: Order) -> Trace:
     """The trace of a timeline of one GPU, its activities in the order in which they started.
 
-    The timeline is as `Timeline.on` gives it, with a kernel at least. ``notes`` are sentences for the trace's notes,
-    before the timeline's remarks. ``order`` says where the dependencies between streams come from: the recorded waits,
-    these or the recorded times where the profile tells no waits, or nowhere. ``stands_for``: the product that the
-    profile names, where ``gpu`` is another. ``sms``: those of the process, if it had a part of the GPU.
+    ``order`` says where the dependencies between streams come from: the recorded waits, these or the recorded times
+    where the profile tells no waits, or nowhere.
     """
+    path, timeline, gpu = found.path, found.timeline, found.gpu
     activities = timeline.activities
     if len(activities) > MOST_OPERATIONS:
         raise InputError(path, "", f"holds {len(activities)} operations", f"at most {MOST_OPERATIONS}")
-    remarks = [*notes, *timeline.remarks]
+    remarks = [*found.notes, *timeline.remarks]
     ids = ids_of(activities)
     known_order = stream_order(timeline, order)
     waits = dependencies(timeline, order, known_order == "inferred")
-    builder = _Builder(path, gpu, sms)
+    builder = _Builder(path, gpu, found.sms)
     streams: dict[StreamKey, list[Kernel | Copy]] = {}
     for n, activity in enumerate(activities):
         before = tuple(ids[other] for other in waits.of.get(n, ()))
@@ -69,7 +73,7 @@ def as_trace(
             version=2 if programs else 1,
             name=_plain(name)[:200] or "imported",
             device=gpu.name,
-            stands_for=None if stands_for is None else _plain(stands_for)[:200],
+            stands_for=None if found.stands_for is None else _plain(found.stands_for)[:200],
             order=known_order,
             notes="\n".join(remarks)[: 10**5],
             streams=tuple(Stream(name=names[key], operations=tuple(ops)) for key, ops in streams.items()),

@@ -17,7 +17,7 @@ from gpusim.common.tables import counted, grouped
 from gpusim.hardware.gpu import GPU, gpu_of
 from gpusim.io import FORMATS, Order, gpu_trace, kineto, ncu_profile, nsys, nvprof, ranks, source, xprof
 from gpusim.io.borrowing import Borrowed, borrow
-from gpusim.io.conversion import as_trace
+from gpusim.io.conversion import GPUTimeline, as_trace
 from gpusim.io.ncu import trimmed
 from gpusim.io.ncu_profile import Profiled
 from gpusim.io.part import Part, part_of
@@ -100,27 +100,11 @@ def import_profile(
     read = [_of_gpu(one, format, gpu, counters, device, part, sms) for one in paths]
     met = ranks.meetings([one.timeline for one in read])
     made = [
-        as_trace(
-            ranks.without_waiting(one.timeline, of),
-            one.path, _trace_name(one.path), one.gpu, one.notes, order, one.stands_for, one.sms,
-        )
+        as_trace(replace(one, timeline=ranks.without_waiting(one.timeline, of)), _trace_name(one.path), order)
         for one, of in zip(read, met, strict=True)
-    ]  # fmt: skip
+    ]
     trace = made[0] if len(made) == 1 else ranks.joined(made, [one.timeline for one in read], met)
     return Imported(trace, read[0].format, tuple(trace.notes.splitlines()[1:]))
-
-
-@dataclass(frozen=True)
-class _OfGpu:
-    """The part of a profile that belongs to one GPU."""
-
-    path: Path
-    format: str
-    timeline: Timeline
-    gpu: GPU
-    notes: list[str]
-    stands_for: str | None  # the product, where the GPU is another
-    sms: int | None  # of its process; None: all
 
 
 def _of_gpu(
@@ -131,7 +115,7 @@ def _of_gpu(
     device: int | None,
     part: Part | None,
     sms: int | None,
-) -> _OfGpu:
+) -> GPUTimeline:
     if path.suffix in nsys.REPORTS:
         with nsys.exported(path) as database:
             return replace(_of_gpu(database, "nsys", gpu, counters, device, part, sms), path=path)
@@ -166,7 +150,7 @@ def _of_gpu(
     if sms is not None:
         remarks.append(f"Its process had {sms} of the {recorded_on.sm_count} SMs.")
     notes = [f"Imported from {one_line(path.name)} ({format}).", *remarks]
-    return _OfGpu(path, format, timeline, recorded_on, notes, product.name if other else None, sms)
+    return GPUTimeline(path, format, timeline, recorded_on, notes, product.name if other else None, sms)
 
 
 def timeline_of(path: Path) -> Timeline:

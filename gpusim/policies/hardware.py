@@ -152,7 +152,7 @@ _NEVER = (float("inf"), 0)
 
 
 class _Channel:
-    """Kernels of one channel: those that it has to place (when queued, stream, id), and those behind that may pass."""
+    """Kernels of one channel: those to place, as (when queued, stream, id), and later ones that may overtake them."""
 
     def __init__(self, ahead: list[tuple[tuple[float, int], int, int]], behind: list[KernelView]) -> None:
         self._ahead = sorted(ahead)

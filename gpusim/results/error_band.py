@@ -329,7 +329,7 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
         return None, f"not {gpu.name} as it ships"
     if trace.stands_for is not None:
         return None, f"recorded on {trace.stands_for}"
-    if any(launch.recorded_sms for launch in trace.launches()):
+    if trace.recorded_sms():
         return None, "recorded on a part of the SMs"
     if trace.order is not None:
         return None, "streams in inferred order" if trace.order == "inferred" else "streams taken as independent"

@@ -78,6 +78,10 @@ class Trace(Strict):
         """Return every launch of the trace, each object once."""
         return {id(launch): launch for operation in self.operations() for launch in operation.launches()}.values()
 
+    def recorded_sms(self) -> tuple[int, ...]:
+        """Return the numbers of SMs of processes that had a part of the GPU in the recording, ascending."""
+        return tuple(sorted({launch.recorded_sms for launch in self.launches() if launch.recorded_sms is not None}))
+
     def names_programs(self) -> bool:
         """Whether there are several programs, and any of them is more than the stream of its name."""
         return len(self.programs) > 1 and any(program.streams != (program.name,) for program in self.programs)

@@ -42,7 +42,7 @@ class Subject:
 
 
 def subject(what: str, batch: int, training: bool) -> Subject:
-    """Return what a recording covers, by its name or by the file that describes it."""
+    """Return the calls that a recording covers, by the name of a network or the file that lists them."""
     if what in NETWORKS:
         net = network(what)
         steps = training_iteration(net, batch) if training else forward(net, batch)
