@@ -295,7 +295,7 @@ def test_an_equal_plan_is_found_whatever_the_order_of_its_streams() -> None:
 
 def test_a_setting_of_two_programs_gains_over_plain_streams() -> None:
     def row(mechanism: str, setting: str, predicted_us: float, measured_us: float, pair: str = "a + b") -> Advised:
-        return Advised("h100", pair, mechanism, setting, predicted_us, measured_us, "")
+        return Advised("h100", pair, mechanism, setting, predicted_us, measured_us, "", nan, nan, nan, nan)
 
     measured = [
         row("in turn", "one after the other", 150.0, 160.0),

@@ -3,8 +3,8 @@
 `python experiments/advise/run.py [--out DIR] [--jobs N]`
 
 Pairs of programs ran on an H200 and an H100 in every way that measured.csv names. This predicts each of them with
-`gpusim.advise` from the traces of the programs alone (`programs/`), and compares. It writes README.md, result.csv and
-makespans.png beside itself (or to DIR).
+`gpusim.advise` from the traces of the programs alone (`programs/`), and compares: the makespan, and the end of each
+program. It writes README.md, result.csv and makespans.png beside itself (or to DIR).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import fsum
+from math import fsum, nan
 from pathlib import Path
 from statistics import fmean
 
@@ -24,7 +24,7 @@ from experiments.rows import from_csv, lines
 from experiments.study import Run, Study
 from gpusim.choose.advise import TIE, advise
 from gpusim.choose.settings import Mechanism, Setting, settings
-from gpusim.common.tables import number
+from gpusim.common.tables import grouped, number
 from gpusim.results.style import COLOURS, GREY, PAGE, Style, legend_below, new_figure, save_figure, styled
 from gpusim.session import Session
 from gpusim.trace.edit import merge
@@ -35,6 +35,7 @@ MEASURED = HERE / "measured.csv"
 PROGRAMS = HERE / "programs"
 BESIDE = HERE / "recording" / "kernels_beside.csv"
 GPUS = {"h200": "h200", "h100": "h100-sxm"}  # of measured.csv: its name in gpus/
+IN_TURN = "in turn"  # of which each program was measured alone, so that a_us and b_us are no ends of one run
 IN_PROCESSES: tuple[Mechanism, ...] = ("MPS", "time slices")  # measured with two processes, host time included
 REGRET_PERCENT, MOST_REGRET_PERCENT, ERROR_PERCENT, BIAS_PERCENT = 1.5, 4.0, 5.0, 2.0  # asked for
 
@@ -50,7 +51,7 @@ class Measured:
         mechanism: as `gpusim.choose.settings.Setting.mechanism`; isolated: each alone on its SMs; isolated process:
             each alone, its process beside an idle one.
         setting: as `Setting.setting`, programs called a and b.
-        a_us, b_us: from the start of both to the end of each.
+        a_us, b_us: from the start of both to the end of each; alone and in turn: the isolated time of each.
         makespan_us: to the end of both.
     """
 
@@ -97,6 +98,8 @@ class Row:
         mechanism, setting: how they share the GPU.
         predicted_us, measured_us: makespan.
         recommended: yes: `gpusim.advise` recommends this one of those that were measured for this pair.
+        predicted_a_us, predicted_b_us, measured_a_us, measured_b_us: from the start of both programs to the end of
+            each, if each runs once; NaN in turn.
     """
 
     gpu: str
@@ -106,11 +109,23 @@ class Row:
     predicted_us: float
     measured_us: float
     recommended: str
+    predicted_a_us: float
+    predicted_b_us: float
+    measured_a_us: float
+    measured_b_us: float
 
     @property
     def error_percent(self) -> float:
         """Of the predicted makespan."""
         return 100.0 * (self.predicted_us / self.measured_us - 1.0)
+
+    @property
+    def end_errors_percent(self) -> tuple[float, ...]:
+        """Of the predicted end of each program, first that of the program that ended first; empty in turn."""
+        if self.mechanism == IN_TURN:
+            return ()
+        ends = [(self.measured_a_us, self.predicted_a_us), (self.measured_b_us, self.predicted_b_us)]
+        return tuple(100.0 * (predicted_us / measured_us - 1.0) for measured_us, predicted_us in sorted(ends))
 
 
 @dataclass(frozen=True)
@@ -193,21 +208,24 @@ def setting_of(one: Measured) -> Setting | None:
 def answer(pair: Pair) -> list[Row]:
     """Every setting of a pair that was measured, predicted."""
     ways = [way for one in measured()[pair] if (way := setting_of(one)) is not None]
-    measured_us = {(one.mechanism, one.setting): one.makespan_us for one in measured()[pair]}
+    known = {(one.mechanism, one.setting): one for one in measured()[pair]}
     trace, session = together(pair), _session(pair.gpu)
     advice = advise([trace], session, jobs=1, ways=ways)
-    return [
-        Row(
-            pair.gpu,
-            pair.name,
-            one.setting.mechanism,
-            one.setting.setting,
-            one.makespan_us,
-            measured_us[one.setting.mechanism, one.setting.setting],
-            "yes" if one is advice.best else "",
-        )
-        for one in advice.choices
-    ]
+    found = []
+    for one in advice.choices:
+        way = one.setting
+        ran = known[way.mechanism, way.setting]
+        ends = (nan,) * 4 if way.mechanism == IN_TURN else (*ends_us(trace, session, way), ran.a_us, ran.b_us)
+        best = "yes" if one is advice.best else ""
+        values = (way.mechanism, way.setting, one.makespan_us, ran.makespan_us, best)
+        found.append(Row(pair.gpu, pair.name, *values, *ends))
+    return found
+
+
+def ends_us(trace: Trace, session: Session, way: Setting) -> tuple[float, float]:
+    """When each of two programs ends if both start at once and run once."""
+    a, b = session.replay(way.of(trace), way.policy, keep=()).program_runs
+    return a.end_us, b.end_us
 
 
 def rows(run: Run) -> dict[str, list[Row]]:
@@ -248,16 +266,27 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def error_table(rows: Sequence[Row]) -> str:
-    """Mean error and bias of makespans, by GPU and mechanism."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        groups.setdefault((row.gpu, row.mechanism), []).append(row.error_percent)
+    """Errors of makespans and of the ends of single programs, by GPU and mechanism."""
+    groups = sorted(grouped(rows, lambda row: (row.gpu, row.mechanism)).items())
     cells = [
-        (GPUS[gpu], mechanism, str(len(of)), f"{_mean(map(abs, of)):.1f} %", f"{_mean(of):+.1f} %",
-         f"{min(of):+.0f} to {max(of):+.0f} %")
-        for (gpu, mechanism), of in sorted(groups.items())
-    ]  # fmt: skip
-    return table(("GPU", "share by", "makespans", "mean error", "bias", "range"), cells)
+        (
+            GPUS[gpu],
+            mechanism,
+            *_errors([row.error_percent for row in mine]),
+            *_errors([error for row in mine for error in row.end_errors_percent]),
+        )
+        for (gpu, mechanism), mine in groups
+    ]
+    of_each = ("mean error", "bias", "range")
+    return table(("GPU", "share by", "makespans", *of_each, "ends of programs", *of_each), cells)
+
+
+def _errors(found: Sequence[float]) -> tuple[str, str, str, str]:
+    """Cells of some errors: how many there are, their mean size, their bias and their range."""
+    if not found:
+        return "", "", "", ""
+    spread = f"{min(found):+.0f} to {max(found):+.0f} %"
+    return str(len(found)), f"{_mean(map(abs, found)):.1f} %", f"{_mean(found):+.1f} %", spread
 
 
 def choice_table(found: Iterable[Chosen]) -> str:
@@ -286,10 +315,11 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
     found = chosen(rows)
     regrets = [one.regret_percent for one in found]
     streams = [one.streams_regret_percent for one in found]
-    errors = [row.error_percent for row in rows if row.mechanism not in IN_PROCESSES]
+    of_one = [row for row in rows if row.mechanism not in IN_PROCESSES]
+    errors = [row.error_percent for row in of_one]
     values: dict[str, object] = {
         "pairs": len(found),
-        "settings": sum(row.mechanism not in IN_PROCESSES for row in rows),
+        "settings": len(of_one),
         "tie": 100.0 * TIE,
         "regret": fmean(regrets),
         "most": max(regrets),
@@ -305,11 +335,36 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "choices": choice_table(found),
         "errors": error_table(rows),
     }
-    values |= _of_last(rows, found) | {f"prefill_{sms}": slowed("prefill1", "decode32", sms) for sms in (16, 48, 80)}
+    values |= _of_ends(of_one) | _of_slices(rows) | _of_last(rows, found)
+    values |= {f"prefill_{sms}": slowed("prefill1", "decode32", sms) for sms in (16, 48, 80)}
     for gpu in GPUS:
         mine = [one.regret_percent for one in found if one.row.gpu == gpu]
         values |= {f"{gpu}_pairs": len(mine), f"{gpu}_regret": fmean(mine), f"{gpu}_most": max(mine)}
     return values
+
+
+def _of_ends(rows: Iterable[Row]) -> dict[str, object]:
+    """What the page says of the ends of single programs: of all, and of the program of each pair that ended first."""
+    found = [row.end_errors_percent for row in rows if row.end_errors_percent]
+    ends, first = [error for errors in found for error in errors], [errors[0] for errors in found]
+    return {
+        "ends": len(ends),
+        "end_error": _mean(map(abs, ends)),
+        "end_bias": _mean(ends),
+        "first_error": _mean(map(abs, first)),
+        "first_bias": _mean(first),
+    }
+
+
+def _of_slices(rows: Iterable[Row]) -> dict[str, object]:
+    """After which part of the makespan the first of two programs on time slices ends, percent."""
+    found = [row for row in rows if row.mechanism == "time slices"]
+    return {
+        "slices_measured": _mean(100.0 * min(row.measured_a_us, row.measured_b_us) / row.measured_us for row in found),
+        "slices_predicted": _mean(
+            100.0 * min(row.predicted_a_us, row.predicted_b_us) / row.predicted_us for row in found
+        ),
+    }
 
 
 def slowed(a: str, b: str, sms: int) -> float:
