@@ -15,10 +15,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from gpusim.choose.streams import Lanes, Stage, as_lanes
-from gpusim.common.errors import InputError, from_pydantic
+from gpusim.common.errors import InputError, validating
 from gpusim.common.files import read_bytes
 from gpusim.trace.graph import Graph, ordered
 from gpusim.trace.text import text_of
@@ -86,10 +86,8 @@ def load_schedule(path: str | os.PathLike[str]) -> Schedule:
         InputError: no such file, another format, or stages that do not run every operator once, after what it reads.
     """
     source = Path(path)
-    try:
+    with validating(_File, source):
         read = _File.model_validate_json(text_of(read_bytes(source), source))
-    except ValidationError as error:
-        raise from_pydantic(source, error) from None
     operators = {op.name: op for block in read.blocks for op in (*block.inner_nodes, block.exit_node)}
     enters = {block.enter_node.name for block in read.blocks} - operators.keys()  # the network's input
     stages = tuple(tuple(tuple(group) for group in stage) for block in read.blocks for stage in block.stages)

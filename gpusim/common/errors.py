@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 if TYPE_CHECKING:
@@ -15,6 +14,9 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="BaseModel")
 
+ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
+STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
+NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
 _LONGEST_QUOTE = 60
 _MOST_MEANT = 3  # names that begin as somebody wrote
 _LONGEST_PART = 400  # characters of a place or a problem: names and cells of files in them may have any length
@@ -121,22 +123,24 @@ def described(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def from_pydantic(path: str | Path | None, error: ValidationError, model: type[BaseModel] | None = None) -> InputError:
-    """Return the first fault that pydantic found in a ``model`` as an `InputError`, as `told` does."""
-    return told(first_problem(error), model, path)
+@contextmanager
+def validating(model: type[BaseModel] | None, path: str | Path | None = None) -> Iterator[None]:
+    """Raise the first fault that pydantic finds in a ``model`` in the block as an `InputError`, as `told` does."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        raise told(_first_problem(error), model, path) from None
 
 
 def checked(model: type[M], content: object, path: str | Path | None = None) -> M:
     """Return the content of a file as a ``model``; its first fault is an `InputError`."""
-    from pydantic import ValidationError
-
-    try:
+    with validating(model, path):
         return model.model_validate(content)
-    except ValidationError as error:
-        raise from_pydantic(path, error, model) from None
 
 
-def first_problem(error: ValidationError) -> ErrorDetails:
+def _first_problem(error: ValidationError) -> ErrorDetails:
     """Return the first problem that pydantic found. A misspelt key counts as unknown, not as a missing one."""
     first, *others = error.errors(include_url=False)
     if first["type"] == "missing":
@@ -148,25 +152,19 @@ def first_problem(error: ValidationError) -> ErrorDetails:
     return first
 
 
-def told(
-    error: ErrorDetails,
-    model: type[BaseModel] | None,
-    path: str | Path | None = None,
-    within: tuple[int | str, ...] = (),
-    patterns: Mapping[str, str] = MappingProxyType({}),
-) -> InputError:
-    """Return a fault that pydantic found in a ``model``, or in the part of one that ``within`` locates.
+def told(error: ErrorDetails, model: type[BaseModel] | None, path: str | Path | None) -> InputError:
+    """Return a fault that pydantic found in a ``model``.
 
     A validator may raise an `InputError` itself (it is a `ValueError`): its place then counts from where the validator
-    stands, and its problem and expectation are kept. ``patterns`` has regular expressions of texts in words.
+    stands, and its problem and expectation are kept.
     """
-    place, owner = _place((*within, *error["loc"]), model)
+    place, owner = _place(error["loc"], model)
     raised = error.get("ctx", {}).get("error")
     if isinstance(raised, InputError):
         return raised.at(path, ".".join(filter(None, (place, raised.place))))
     if error["type"].startswith("union_tag"):
         place += ".kind"
-    return InputError(path, place, *_explain(error, (*within, *error["loc"]), owner, patterns))
+    return InputError(path, place, *_explain(error, owner))
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -206,11 +204,9 @@ def _place(loc: Iterable[str | int], outermost: type[BaseModel] | None) -> tuple
     return place, owner
 
 
-def _explain(
-    error: ErrorDetails, loc: Sequence[str | int], owner: type[BaseModel] | None, patterns: Mapping[str, str]
-) -> tuple[str, str]:
+def _explain(error: ErrorDetails, owner: type[BaseModel] | None) -> tuple[str, str]:
     """Return the fault and what was expected, in the words of an `InputError`."""
-    kind, context = error["type"], error.get("ctx", {})
+    kind, loc, context = error["type"], error["loc"], error.get("ctx", {})
     names = [part for part in loc if isinstance(part, str)]
     field = owner.model_fields.get(names[-1]) if owner is not None and names else None
     extra = field.json_schema_extra if field is not None else None
@@ -230,13 +226,18 @@ def _explain(
         return f"is not JSON ({context['error']})", "JSON"
     problem = f"is {show(error['input'])}"
     if kind == "string_pattern_mismatch":
-        return problem, patterns.get(str(context["pattern"]), f"text like {context['pattern']}")
+        return problem, _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
     if kind in _LIMITS:
         return problem, _LIMITS[kind].format(**context) + suffix
     message = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     return problem, message.replace("\n", " ") + suffix
 
 
+_PATTERNS = {  # of texts, in words
+    STREAM_PATTERN: "main, internal0, internal1, …",
+    ID_PATTERN: "letters, digits, _ . / - :",
+    NAME_PATTERN: "letters, digits, _ . / -",
+}
 _LIMITS = {  # kinds of pydantic's faults, in our words
     "greater_than": "a number above {gt:.12g}",
     "greater_than_equal": "a number of at least {ge:.12g}",

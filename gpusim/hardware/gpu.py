@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, from_pydantic, quote
+from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, quote, validating
 from gpusim.common.files import data_folder, is_file, parse_toml, path_of, read_text
 from gpusim.common.strict import Strict
 from gpusim.hardware.compute_capability import CAPABILITIES, Bytes, Count, SMLimits, require_known, unverified_limits
@@ -467,10 +467,10 @@ def _merge(
         if key not in section.model_fields:
             raise InputError(None, f"{place}.{key}", "unknown key", expected_one_of(section.model_fields, key))
     try:
-        return section.model_validate({**defaults, **{key: entry.value for key, entry in given.items()}})
-    except ValidationError as error:
-        inner = from_pydantic(None, error)
-        raise inner.at(place=f"{place}.{inner.place}") from None
+        with validating(None):
+            return section.model_validate({**defaults, **{key: entry.value for key, entry in given.items()}})
+    except InputError as error:
+        raise error.at(place=f"{place}.{error.place}") from None
 
 
 def _optional(entry: SourcedClock | SourcedTflops | None) -> float | None:

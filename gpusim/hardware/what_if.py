@@ -22,9 +22,7 @@ from numbers import Real
 from os import PathLike
 from typing import Any
 
-from pydantic import ValidationError
-
-from gpusim.common.errors import InputError, expected_one_of, from_pydantic, quote
+from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, quote, validating
 from gpusim.hardware.compute_capability import SMLimits
 from gpusim.hardware.gpu import GPU, GPUFile, gpu_names, gpu_of, load_gpu
 
@@ -102,10 +100,8 @@ def _checked(quantity: str, value: float) -> Any:
     """Return a value that is valid in a GPU file."""
     kind = GPUFile.model_fields[quantity].annotation
     assert kind is not None
-    try:
+    with faults_of(place=quantity), validating(None):
         return kind.model_validate({"value": value, "source": "a what-if"}).value
-    except ValidationError as error:
-        raise from_pydantic(None, error).at(place=quantity) from None
 
 
 def _model(gpu: GPU, of_gpu: Mapping[str, Any]) -> Any:
@@ -121,10 +117,7 @@ def _limits(limits: SMLimits, amounts: Mapping[str, float]) -> SMLimits:
     new["registers_per_block"] = min(limits.registers_per_block, new["registers_per_sm"])
     if "shared_memory_per_sm_bytes" in amounts:
         new |= _shared_memory(limits, new["shared_memory_per_sm_bytes"], amounts)
-    try:
-        return SMLimits.model_validate(new)
-    except ValidationError as error:
-        raise from_pydantic(None, error) from None
+    return checked(SMLimits, new)
 
 
 def _shared_memory(limits: SMLimits, per_sm: float, amounts: Mapping[str, float]) -> dict[str, Any]:

@@ -10,10 +10,7 @@ from graphlib import TopologicalSorter
 from os import PathLike
 from typing import Any
 
-from pydantic import ValidationError
-
-from gpusim.common.errors import InputError, expected_one_of, quote, the_first
-from gpusim.trace.fields import trace_error
+from gpusim.common.errors import InputError, expected_one_of, quote, the_first, validating
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
@@ -141,10 +138,8 @@ def with_operations(trace: Trace, change: Callable[[Operation], Operation]) -> T
 
 def _checked(trace: Trace) -> Trace:
     """Return the trace, its rules checked anew; copies of models are not."""
-    try:
+    with validating(Trace):
         return Trace.model_validate(trace.model_dump(), strict=False)
-    except ValidationError as error:
-        raise trace_error(error, Trace) from None
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -10,17 +10,15 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gpusim.common.errors import InputError
+from gpusim.common.errors import InputError, told
 from gpusim.common.files import read_bytes
 from gpusim.trace.checks import faults
-from gpusim.trace.fields import Strict, told
+from gpusim.trace.fields import Strict
 from gpusim.trace.file import require_content
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.programs import Program
 from gpusim.trace.text import text_of
-
-Location = tuple[int | str, ...]
 
 
 def every_fault(path: str, first: InputError) -> Iterator[InputError]:
@@ -45,9 +43,9 @@ def _faults(content: dict[str, Any], source: Path) -> Iterator[InputError]:
     if not isinstance(streams, list):
         return
     sound = True
-    for where, error in _errors(content, streams):
+    for error in _errors(content, streams):
         sound = False
-        yield told(error, Trace, source, where)
+        yield told(error, Trace, source)
     if sound:
         read = [Stream.model_validate_json(json.dumps(stream)) for stream in streams]
         programs = [Program.model_validate_json(json.dumps(program)) for program in content.get("programs", ())]
@@ -55,19 +53,19 @@ def _faults(content: dict[str, Any], source: Path) -> Iterator[InputError]:
             yield fault.at(source)
 
 
-def _errors(content: dict[str, Any], streams: list[Any]) -> Iterator[tuple[Location, ErrorDetails]]:
-    """Faults that pydantic finds in each part read by itself, and where each part is."""
+def _errors(content: dict[str, Any], streams: list[Any]) -> Iterator[ErrorDetails]:
+    """Faults that pydantic finds in each part read by itself."""
     for error in _wrong(Trace, {**content, "streams": []}):
         if error["loc"]:  # else that there are no operations
-            yield (), error
+            yield error
     for s, stream in enumerate(streams):
         operations = stream.get("operations") if isinstance(stream, dict) else None
         parts = operations if isinstance(operations, list) else []
         for error in _wrong(Stream, {**stream, "operations": []} if parts else stream):
-            yield ("streams", s), error
+            yield {**error, "loc": ("streams", s, *error["loc"])}
         for o, operation in enumerate(parts):
             for error in _wrong(Stream, {"name": "one", "operations": [operation]}):
-                yield ("streams", s, "operations", o), {**error, "loc": error["loc"][2:]}
+                yield {**error, "loc": ("streams", s, "operations", o, *error["loc"][2:])}
 
 
 def _wrong(model: type[Strict], part: Any) -> list[ErrorDetails]:

@@ -1,15 +1,13 @@
-"""Fields of a trace: units, descriptions, limits and patterns, the strict models that hold them, and their faults."""
+"""Fields of a trace: units, descriptions and limits, and the strict models that hold them."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, Field, ValidationInfo, model_validator
 
-from gpusim.common import errors, strict
-from gpusim.common.errors import InputError
+from gpusim.common import strict
+from gpusim.common.errors import InputError, validating
 
 # Limits of a trace; `gpusim schema trace` gives the limit of every number with its unit.
 LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
@@ -34,14 +32,6 @@ MAX_SCALING_POINTS = 2  # times on other numbers of SMs: what a second of record
 MAX_SCALING_SMS = 4096
 MAX_GPUS = 16  # of one host
 MAX_LAUNCHES = 10**7  # of one replay, every request counted
-ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
-STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
-NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
-_PATTERNS = {
-    STREAM_PATTERN: "main, internal0, internal1, …",
-    ID_PATTERN: "letters, digits, _ . / - :",
-    NAME_PATTERN: "letters, digits, _ . / -",
-}
 
 
 def measured(unit: str, description: str | None = None, **limits: Any) -> Any:
@@ -57,18 +47,6 @@ def described(description: str, **limits: Any) -> Any:
 def fault(problem: str, expected: str, place: str = "") -> InputError:
     """Return the exception of a validator (pydantic takes a ValueError); `place` counts from the validator's own."""
     return InputError(None, place, problem, expected)
-
-
-def trace_error(error: ValidationError, of: type[BaseModel], path: Path | None = None) -> InputError:
-    """The first fault that pydantic found in a trace, or a part of one that is to be an ``of``, as an InputError."""
-    return told(errors.first_problem(error), of, path)
-
-
-def told(
-    error: ErrorDetails, of: type[BaseModel], path: Path | None = None, within: tuple[int | str, ...] = ()
-) -> InputError:
-    """A fault that pydantic found in an ``of``, or in the part of one that ``within`` locates."""
-    return errors.told(error, of, path, within, _PATTERNS)
 
 
 def require_printable(text: str, allowed: str = "") -> str:
@@ -95,10 +73,8 @@ class _FromPython(ModelMetaclass):
     def __call__(cls, *args: Any, **given: Any) -> Any:
         if args:
             raise InputError(None, cls.__name__, "has arguments without a name", "name=value for each")
-        try:
+        with validating(cls):  # type: ignore[arg-type]  # a metaclass of models
             return super().__call__(**cls._from_python({name: _tuples(value) for name, value in given.items()}))
-        except ValidationError as error:
-            raise trace_error(error, cls) from None  # type: ignore[arg-type]  # a metaclass of models
 
     def _from_python(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the fields, from the arguments of the constructor. A class may override this."""

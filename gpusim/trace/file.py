@@ -8,11 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show
+from gpusim.common.errors import InputError, expected_one_of, kinds, quote, show, validating
 from gpusim.common.files import data_folder, path_of, read_bytes
-from gpusim.trace.fields import PartsRead, trace_error
+from gpusim.trace.fields import PartsRead
 from gpusim.trace.format import FORMAT_VERSIONS, Trace
 from gpusim.trace.operations import Stream
 from gpusim.trace.text import MAX_KEYS, content_of, text_of
@@ -68,10 +66,8 @@ def parse_trace(data: bytes, path: str | os.PathLike[str] | None = None) -> Trac
         if isinstance(content, dict) and type(content.get("version")) is int:
             return Trace.model_validate(content)
     require_content(text, source)
-    try:  # the place of what is wrong counts from the outermost object
+    with validating(Trace, source):  # the place of what is wrong counts from the outermost object
         return Trace.model_validate_json(text, context=PartsRead())
-    except ValidationError as error:
-        raise trace_error(error, Trace, source) from None
 
 
 class _Object(dict[str, Any]):

@@ -9,10 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from gpusim import __version__
-from gpusim.common.errors import InputError, from_pydantic, one_line
+from gpusim.common.errors import InputError, one_line, validating
 from gpusim.common.files import read_bytes
 from gpusim.common.strict import Strict
 from gpusim.common.tables import counted, short_name
@@ -269,10 +269,8 @@ def content_in(folder: str | Path) -> Content:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError(folder, "", f"holds no {FILE}", "a trace, or a folder that `gpusim replay --out` wrote")
-    try:
+    with validating(Content, path):
         content = Content.model_validate_json(read_bytes(path, LARGEST_BYTES))
-    except ValidationError as error:
-        raise from_pydantic(path, error, Content) from None
     _require_places(content, path)
     return content
 
