@@ -321,7 +321,7 @@ def _with_few_kernels(trace: Trace, session: Session, alone_us: Mapping[str, flo
     if with_arrivals(trace):
         return ""
     kernels = session.kernels(trace)
-    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    program_of = trace.program_of()
     us = dict.fromkeys(alone_us, 0.0)
     for stream in trace.streams:
         launched = ((launch, op.id) for op in stream.operations for launch in op.launches())

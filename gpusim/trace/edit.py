@@ -119,7 +119,7 @@ def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], op
 
     ``option`` is what gave them, for messages.
     """
-    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    program_of = trace.program_of()
     for name in settings:
         if name not in program_of.values():
             expected = expected_one_of([program.name for program in trace.programs], name)

@@ -82,6 +82,10 @@ class Trace(Strict):
         """Return the numbers of SMs of processes that had a part of the GPU in the recording, ascending."""
         return tuple(sorted({launch.recorded_sms for launch in self.launches() if launch.recorded_sms is not None}))
 
+    def program_of(self) -> dict[str, str]:
+        """Return the program of each stream, by name."""
+        return {stream: program.name for program in self.programs for stream in program.streams}
+
     def names_programs(self) -> bool:
         """Whether there are several programs, and any of them is more than the stream of its name."""
         return len(self.programs) > 1 and any(program.streams != (program.name,) for program in self.programs)

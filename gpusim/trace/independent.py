@@ -33,7 +33,7 @@ def waits_across_programs(trace: Trace) -> dict[str, str]:
 
     That is its ``depends_on``, or, of a collective with ranks in several programs, nowhere in particular.
     """
-    program_of = {name: p for p, program in enumerate(trace.programs) for name in program.streams}
+    program_of = trace.program_of()
     home = {op.id: program_of[stream.name] for stream in trace.streams for op in stream.operations}
     collectives = [op for op in trace.operations() if isinstance(op, Collective)]
     met = {(op.name, home[op.id]) for op in collectives}
