@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from typing import get_args
 
 import gpusim
 from gpusim.commands.arguments import gpu_from, whole
 from gpusim.common.errors import InputError, quote
-from gpusim.common.files import TRACE_ENDINGS, is_file, require_ending, require_output
+from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import estimated, named_steps
 from gpusim.common.tables import counted, print_written
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
     for at, name in enumerate(args.files):
-        if name in FORMATS and not is_file(name):
+        if name in FORMATS and not os.path.isfile(name):
             problem = f"{name} is given {'after a file' if at or format else 'without a file'}"
             raise InputError(None, "FORMAT", problem, "one format before all files" if at else "[FORMAT] FILE")
     require_output(args.out, (file for file in (*args.files, args.counters) if file is not None))

@@ -106,11 +106,6 @@ def decompressed(data: bytes, path: str | Path | None) -> bytes:
     return content.getvalue()
 
 
-def is_file(path: str | Path) -> bool:
-    """Whether the file exists; False for a name that no file can have."""
-    return os.path.isfile(path)
-
-
 def read_text(path: str | Path, most: int = MAX_SETTINGS_BYTES) -> str:
     """Return the whole content of a UTF-8 file."""
     return utf8(read_bytes(path, most), path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from math import inf, nan
 from pathlib import Path
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, is_file, read_table
+from gpusim.common.files import atomic_write, read_table
 from gpusim.common.numbers import finite_number
 
 FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
@@ -68,7 +69,7 @@ def recorded_rows(path: Path, columns: Sequence[str], expected: str) -> Iterator
 
     It must have some columns, and as many fields in each row; ``expected`` is what makes such a table.
     """
-    if not is_file(path):
+    if not os.path.isfile(path):
         raise InputError(path, "file", "is missing", expected)
     with table_rows(path) as reader:
         missing = [column for column in columns if column not in (reader.fieldnames or ())]

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, Field, model_validator
 
 from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, quote, validating
-from gpusim.common.files import data_folder, is_file, parse_toml, path_of, read_text
+from gpusim.common.files import data_folder, parse_toml, path_of, read_text
 from gpusim.common.strict import Strict
 from gpusim.hardware.compute_capability import CAPABILITIES, Bytes, Count, SMLimits, require_known, unverified_limits
 from gpusim.hardware.gpcs import numbered
@@ -387,7 +387,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
     if isinstance(name_or_path, str) and name_or_path in gpu_names():
         return _read(_folder() / f"{name_or_path}.toml")
     path = path_of(name_or_path, "gpu")
-    if len(path.parts) == 1 and path.suffix != ".toml" and not is_file(path):
+    if len(path.parts) == 1 and path.suffix != ".toml" and not os.path.isfile(path):
         expected = expected_one_of(gpu_names(), name_or_path, "or the path of a GPU file")
         raise InputError(None, "", f"unknown GPU {quote(str(name_or_path))}", expected)
     return _read(path)

@@ -5,6 +5,7 @@ Both have the tables that they need, in any version. The tables of nvprof (`.nvv
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sqlite3
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError, one_line, quote
-from gpusim.common.files import is_file
 from gpusim.common.tables import counted
 from gpusim.io import source
 from gpusim.io.timeline import (
@@ -85,7 +85,7 @@ def read(path: Path) -> Timeline:
 def exported(path: Path) -> Iterator[Path]:
     """The database that an installed nsys makes of a report, for as long as it is looked at."""
     expected = "nsys export --type sqlite FILE, on a machine that has Nsight Systems"
-    if not is_file(path):
+    if not os.path.isfile(path):
         raise InputError(path, "", "is not there", "a report of nsys")
     program = shutil.which("nsys")
     if program is None:
@@ -99,7 +99,7 @@ def exported(path: Path) -> Iterator[Path]:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InputError(path, "", f"nsys export failed ({one_line(str(error))[:200]})", expected) from None
-        if done.returncode or not is_file(made):
+        if done.returncode or not os.path.isfile(made):
             said = one_line("".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]))
             raise InputError(
                 path, "", f"nsys export failed ({said[:200] or done.returncode})", "a whole report"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpusim.common.errors import InputError, one_line, quote
-from gpusim.common.files import TooLarge, is_file, most_unpacked, opened, pieces
+from gpusim.common.files import TooLarge, most_unpacked, opened, pieces
 from gpusim.common.progress import watcher
 
 CHUNK_BYTES = 2**20
@@ -34,7 +34,7 @@ def of_amd(path: Path, name: str = "") -> InputError:
 
 def chunks(path: Path) -> Iterator[bytes]:
     """The content of a file, unpacked where it is gzip, in pieces of at most `CHUNK_BYTES`."""
-    if os.path.exists(path) and not is_file(path):
+    if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(path, "", "is not a regular file", A_PROFILE)
     with opened(path, A_PROFILE) as raw:
         start = raw.read(8)

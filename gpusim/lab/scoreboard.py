@@ -7,6 +7,7 @@ description of a condition. The measured times of co-runs are for scoring only.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from pathlib import Path
 from statistics import fmean
 
 from gpusim.common.errors import InputError, expected_one_of, quote
-from gpusim.common.files import is_file
 from gpusim.common.spreadsheet import recorded_rows, write_csv
 from gpusim.common.tables import grouped
 from gpusim.lab.scores import Choice, Scored, Summary, choice, summaries
@@ -91,7 +91,7 @@ def parts(folder: Path) -> list[BenchmarkPart]:
 
 
 def _holds_recordings(path: Path) -> bool:
-    return is_file(path / "convolutions.csv")
+    return os.path.isfile(path / "convolutions.csv")
 
 
 def load(part: BenchmarkPart) -> Measured:

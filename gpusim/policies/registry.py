@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import os
 import pkgutil
 import sys
 import typing
@@ -18,7 +19,7 @@ from types import ModuleType, NoneType
 
 import gpusim.policies
 from gpusim.common.errors import InputError, described, expected_one_of, quote
-from gpusim.common.files import MAX_SETTINGS_BYTES, is_file, read_bytes
+from gpusim.common.files import MAX_SETTINGS_BYTES, read_bytes
 from gpusim.common.fingerprint import module_file
 from gpusim.common.numbers import finite_number, whole_number
 from gpusim.policies.checks import name_of, raised, shipped
@@ -277,7 +278,7 @@ def _own(name: str) -> type[Policy]:
 
 
 def _required_file(path: Path) -> Path:
-    if not is_file(path):
+    if not os.path.isfile(path):
         raise InputError(path, "policy", "no such file", "a Python file with the policy's class")
     return path
 

@@ -20,6 +20,7 @@ runs none of the code.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -30,7 +31,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, one_line, quote
-from gpusim.common.files import is_file, read_toml
+from gpusim.common.files import read_toml
 from gpusim.common.fingerprint import module_spec
 from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
@@ -142,7 +143,7 @@ def _sources(folder: Path, patterns: Sequence[str]) -> tuple[Source, ...]:
 def _matches(folder: Path, pattern: str) -> list[Path]:
     path = folder / pattern
     try:
-        if is_file(path):
+        if os.path.isfile(path):
             return [path]
         root = Path(path.anchor) if Path(pattern).is_absolute() else folder
         return sorted(found for found in root.glob(str(path.relative_to(root))) if found.is_file())
@@ -163,7 +164,7 @@ def _gpu(folder: Path, name: str, place: str) -> GPU:
     if name in gpu_names():
         return load_gpu(name)
     path = folder / name
-    if not is_file(path):
+    if not os.path.isfile(path):
         problem = f"{quote(name)} is no GPU"
         raise InputError(None, place, problem, expected_one_of(gpu_names(), name, "or a file relative to this one"))
     return load_gpu(path)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, is_file
+from gpusim.common.files import atomic_write
 from gpusim.common.progress import tracked
 from gpusim.common.tables import counted
 from gpusim.lab.record.calls import Call
@@ -50,7 +50,7 @@ def measure_outcomes(
     }
     for experiment, listed in conditions.items():
         path = recording.folder / f"{experiment}{'_curve' * (experiment == 'residency')}.csv"
-        if is_file(path):
+        if path.is_file():
             continue
         lines = thinned(list(listed))
         if not lines:

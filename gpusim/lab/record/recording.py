@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gpusim.common.errors import InputError
-from gpusim.common.files import is_file, make_folder, read_bytes, read_text, write_table, write_text
+from gpusim.common.files import make_folder, read_bytes, read_text, write_table, write_text
 from gpusim.common.spreadsheet import records, table_rows
 from gpusim.common.tables import grouped
 from gpusim.lab.record.calls import Call
@@ -53,7 +54,7 @@ class Recording:
     def describe(self, about: Mapping[str, Any]) -> None:
         """Check that the folder is a recording of the given subject; write the description of a new one."""
         path = self.folder / "recording.json"
-        if not is_file(path):
+        if not os.path.isfile(path):
             make_folder(self.folder)
             write_text(path, json.dumps(about, indent=2) + "\n")
             return
@@ -187,7 +188,7 @@ def kernel_rows(log: str, streams: Mapping[str, str]) -> list[Row]:
 
 def _whole_lines(path: Path) -> Iterator[Row]:
     """The rows of a CSV that may end in a partial line, which is removed from the file."""
-    if not is_file(path):
+    if not os.path.isfile(path):
         return
     data = read_bytes(path)
     end = data.rfind(b"\n") + 1
@@ -199,8 +200,8 @@ def _whole_lines(path: Path) -> Iterator[Row]:
 
 def _rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV, plain or with .gz after its name; none where it is not there."""
-    found = path if is_file(path) else path.with_name(f"{path.name}.gz")
-    if not is_file(found):
+    found = path if os.path.isfile(path) else path.with_name(f"{path.name}.gz")
+    if not os.path.isfile(found):
         return
     with table_rows(found) as rows:
         if "op" not in (rows.fieldnames or ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from gpusim.common.errors import InputError, checked, expected_one_of, faults_of, quote
-from gpusim.common.files import is_file, read_toml
+from gpusim.common.files import read_toml
 from gpusim.common.strict import Strict
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.training.paradl.equations import Link, Links
@@ -119,7 +120,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     if isinstance(name_or_path, str) and name_or_path in cluster_names():
         return _read(FOLDER / f"{name_or_path}.toml")
     path = Path(name_or_path)
-    if len(path.parts) == 1 and path.suffix != ".toml" and not is_file(path):
+    if len(path.parts) == 1 and path.suffix != ".toml" and not os.path.isfile(path):
         expected = expected_one_of(cluster_names(), name_or_path, "or the path of a cluster file")
         raise InputError(None, "--cluster", f"unknown cluster {quote(str(name_or_path))}", expected)
     return _read(path)
