@@ -202,7 +202,7 @@ class Session:
         programs_us = self._traced(trace).programs_us
         if restart:
             require_independent(trace, programs_us)
-        if sum(len(op.launches()) for op in trace.operations()) <= MOST_PLACED:
+        if trace.kernel_count() <= MOST_PLACED:
             keep = {*keep, "placements"}
         keep = {*keep, "serial"}
         results: dict[str, Result] = {}
@@ -406,7 +406,7 @@ class Session:
         known, seed = self._traced(trace).scores, self.seed
         new = [text for text in dict.fromkeys(policies) if (objective, seed, text) not in known]
         self.isolated_us(trace)  # fits its kernels once, for all processes
-        long = sum(len(op.launches()) for op in trace.operations()) >= MANY_KERNELS
+        long = trace.kernel_count() >= MANY_KERNELS
         scores = in_order(partial(self._score, trace, objective), new, None if long and FORKS else 1)
         coming = zip(new, scores, strict=True)
         for text in policies:

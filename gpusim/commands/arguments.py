@@ -17,6 +17,7 @@ import gpusim
 from gpusim.common.errors import InputError, faults_of, quote
 from gpusim.common.files import read_text, require_output
 from gpusim.common.numbers import MICROSECONDS, finite_number, whole_number
+from gpusim.common.tables import counted
 from gpusim.results.style import COLUMN, PAGE, Style, picture_format, styled
 
 T = TypeVar("T")
@@ -78,6 +79,13 @@ def _read_profile(recorded_on: gpusim.GPU | None, remarks: list[str], path: str)
         raise error.at(place="--recorded-on" if error.place == "--gpu" else None) from None
     remarks += [f"{path}: {remark}" for remark in imported.remarks]
     return imported.trace
+
+
+def parts_of(trace: gpusim.Trace) -> tuple[str, str, str]:
+    """How many streams, operations and kernels a trace has."""
+    operations = sum(len(stream.operations) for stream in trace.streams)
+    streams = counted(len(trace.streams), "stream")
+    return streams, counted(operations, "operation"), counted(trace.kernel_count(), "kernel")
 
 
 def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_trace) -> gpusim.Trace:

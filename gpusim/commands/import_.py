@@ -8,12 +8,12 @@ import re
 from typing import get_args
 
 import gpusim
-from gpusim.commands.arguments import gpu_from, whole
+from gpusim.commands.arguments import gpu_from, parts_of, whole
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import estimated, named_steps
-from gpusim.common.tables import counted, print_written
+from gpusim.common.tables import print_written
 from gpusim.io import FORMATS, Order
 
 ORDERS = get_args(Order)
@@ -82,10 +82,7 @@ def run(args: argparse.Namespace) -> None:
         trace = imported.trace
         step(f"writing {args.out}")
         trace.save(args.out)
-    operations = sum(len(stream.operations) for stream in trace.streams)
-    kernels = sum(len(operation.launches()) for operation in trace.operations())
-    streams = counted(len(trace.streams), "stream")
-    held = f"{counted(kernels, 'kernel')}, {counted(operations, 'operation')}, {streams}"
+    held = ", ".join(reversed(parts_of(trace)))
     device = trace.device if trace.stands_for is None else f"{trace.stands_for}, taken as {trace.device}"
     remarks = list(imported.remarks)
     if trace.device not in gpu_names():

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import islice
 
 import gpusim
-from gpusim.commands.arguments import gpu_from, json_flag, read_trace, trace_from
+from gpusim.commands.arguments import gpu_from, json_flag, parts_of, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
-from gpusim.common.tables import counted, print_json, print_line, print_written
+from gpusim.common.tables import print_json, print_line, print_written
 
 MOST_FAULTS = 20  # of one trace that `check` tells
 A_TRACE = "a trace (.json, .json.gz) or sample:NAME"
@@ -91,13 +91,13 @@ def run(args: argparse.Namespace) -> int:
         else:
             parts = ", ".join(map(str, trace.recorded_sms()))
             on = f"{parts} SMs of {trace.device}" if parts else trace.device
-            print_line(f"{trace.name}, recorded on {on}: {_size(trace)}")
+            print_line(f"{trace.name}, recorded on {on}: {', '.join(parts_of(trace))}")
             print_trace(trace, gpu)
         return 0
     if args.action == "select":
         trace = select(trace, args.stream, args.operation, args.algorithm, args.program)
     trace.save(args.out)
-    print_written(args.out, f"{args.out}: {_size(trace)}")
+    print_written(args.out, f"{args.out}: {', '.join(parts_of(trace))}")
     return 0
 
 
@@ -109,7 +109,7 @@ def _new(table: str | None, gpu: str, out: str) -> int:
     device = gpu_from(gpu).name
     trace = template(device) if table is None else from_table(table, device)
     trace.save(out)
-    print_written(out, f"{out}: {_size(trace)}; replay it with gpusim replay {out}")
+    print_written(out, f"{out}: {', '.join(parts_of(trace))}; replay it with gpusim replay {out}")
     return 0
 
 
@@ -135,7 +135,7 @@ def _check(paths: list[str]) -> int:
             continue
         known = trace.device in gpu_names()
         unknown = "" if known else f"; {trace.device} does not ship: whether its SMs hold a block was not checked"
-        print_line(f"{path}: sound, {_size(trace)}{unknown}")
+        print_line(f"{path}: sound, {', '.join(parts_of(trace))}{unknown}")
     return status
 
 
@@ -162,12 +162,6 @@ def _impossible(trace: gpusim.Trace, path: str) -> Iterator[InputError]:
                 problem = lacking(launch, gpu)
                 if problem:
                     yield InputError(path, place, problem, "kernels that ran on the GPU of the trace")
-
-
-def _size(trace: gpusim.Trace) -> str:
-    operations = sum(len(stream.operations) for stream in trace.streams)
-    kernels = sum(len(operation.launches()) for operation in trace.operations())
-    return f"{counted(len(trace.streams), 'stream')}, {counted(operations, 'operation')}, {counted(kernels, 'kernel')}"
 
 
 def _own_gpu(trace: gpusim.Trace) -> gpusim.GPU | None:

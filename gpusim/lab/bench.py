@@ -118,7 +118,7 @@ def time_sms(count: int) -> Measurement:
 def time_kernels(count: int) -> Measurement:
     """At least that many kernels: the convolutions of GoogLeNet, repeated in their five streams."""
     trace = recorded(GOOGLENET)
-    once = sum(len(op.launches()) for op in trace.operations())
+    once = trace.kernel_count()
     return _timed("kernels", f"{count:,}", repeated(trace, -(-count // once)), load_gpu(trace.device))
 
 

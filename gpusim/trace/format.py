@@ -64,8 +64,8 @@ class Trace(Strict):
     ] = ()
 
     def __repr__(self) -> str:
-        count = sum(len(operation.launches()) for operation in self.operations())
-        return f"Trace(name={self.name!r}, device={self.device!r}, streams={len(self.streams)}, kernels={count})"
+        kernels = self.kernel_count()
+        return f"Trace(name={self.name!r}, device={self.device!r}, streams={len(self.streams)}, kernels={kernels})"
 
     __str__ = __repr__
 
@@ -77,6 +77,10 @@ class Trace(Strict):
     def launches(self) -> Collection[KernelLaunch]:
         """Return every launch of the trace, each object once."""
         return {id(launch): launch for operation in self.operations() for launch in operation.launches()}.values()
+
+    def kernel_count(self) -> int:
+        """Return how many kernels one pass of all streams launches."""
+        return sum(len(operation.launches()) for operation in self.operations())
 
     def recorded_sms(self) -> tuple[int, ...]:
         """Return the numbers of SMs of processes that had a part of the GPU in the recording, ascending."""
