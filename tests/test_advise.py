@@ -294,7 +294,7 @@ def test_programs_of_different_gpus_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_target_of_no_program_names_those_there_are() -> None:
-    with pytest.raises(InputError, match="'c'"):
+    with pytest.raises(InputError, match=r"^targets: names program 'c'; expected one of a, b$"):
         advised(two(), targets=["c=x2"])
 
 
@@ -548,3 +548,10 @@ def test_a_setting_that_nobody_measured_must_be_far_better(percent: int, chosen:
         found = advise_module._advice(advice.trace, advice.gpu, "makespan", (), choices, "")
         assert found.best.setting.mechanism == (chosen if measured.band else "MPS")
         assert [one.doubted for one in found.choices if one.setting.mechanism == "MPS"] == [bool(measured.band)]
+
+
+def test_errors_of_the_command_name_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where Python calls an argument ``targets``."""
+    two().model_copy(update={"device": "h200"}).save(tmp_path / "t.json")
+    assert cli.main(["advise", str(tmp_path / "t.json"), "--slo", "c=x2", "--no-cache"]) == 2
+    assert capsys.readouterr().err == "--slo: names program 'c'; expected one of a, b\n"

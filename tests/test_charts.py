@@ -220,7 +220,7 @@ def test_the_split_of_a_trace_tries_every_tpc() -> None:
 
 
 def test_more_streams_than_two_are_refused() -> None:
-    with pytest.raises(InputError, match=r"--stream: leaves 4 streams: .*; expected two streams"):
+    with pytest.raises(InputError, match=r"streams: leaves 4 streams: .*; expected two streams"):
         curves.split_of_trace(load_trace(str(MODULE)), load_gpu("h200"))
 
 

@@ -140,7 +140,7 @@ def test_a_limit_that_no_plan_meets_says_the_least() -> None:
     with pytest.raises(InputError) as caught:
         select(made, GPU, memory_bytes=1000)
     assert str(caught.value) == (
-        "--memory: 1,000 bytes of workspace are too few for any plan; expected at least 1,024, for c by B"
+        "memory_bytes: 1,000 bytes of workspace are too few for any plan; expected at least 1,024, for c by B"
     )
 
 

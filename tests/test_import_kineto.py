@@ -313,7 +313,7 @@ def test_several_gpus_make_a_clear_choice(tmp_path: Path) -> None:
     assert "GPU 0: 1 kernel, GPU 1: 1 kernel" in imported.remarks[0]
     chosen = import_profile(path, device=1).trace
     assert [op.launches()[0].name for op in chosen.operations()] == ["on 1"]
-    assert "--device: GPU 2 ran no kernels; expected one of 0, 1" in refused(path, device=2)
+    assert " device: GPU 2 ran no kernels; expected one of 0, 1" in refused(path, device=2)
 
 
 @pytest.mark.parametrize("text", ["N/A", "inf", "-nan", "NaN", "Infinity"])
@@ -502,7 +502,7 @@ def test_stream_may_be_told_by_the_row_alone(tmp_path: Path) -> None:
 def test_gpu_that_is_not_known(tmp_path: Path) -> None:
     unknown = {**V100, "name": "NVIDIA B300", "numSms": 160}
     path = write(tmp_path / "a.json", [kernel("k", 0)], deviceProperties=[unknown])
-    assert "--gpu: the profile names 'NVIDIA B300' with 160 SMs" in refused(path)
+    assert " gpu: the profile names 'NVIDIA B300' with 160 SMs" in refused(path)
     assert "h200 has 132 SMs" in refused(path, gpu=load_gpu("h200"))
 
 

@@ -159,7 +159,7 @@ def test_old_versions_count_dimensions_as_metrics(tmp_path: Path) -> None:
 def test_gpu_that_the_profile_names(tmp_path: Path) -> None:
     named = {**METRICS, "device__attribute_display_name": ("", "NVIDIA H200")}
     assert import_profile(written(tmp_path / "a.csv", raw_page([{}], named))).trace.device == "h200"
-    assert "--gpu" in refused(written(tmp_path / "b.csv", raw_page([{}])))
+    assert " gpu: the profile names no GPU" in refused(written(tmp_path / "b.csv", raw_page([{}])))
 
 
 @pytest.mark.parametrize(

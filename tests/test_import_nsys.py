@@ -64,7 +64,7 @@ def test_an_old_version_without_names_of_processes_green_contexts_or_gpus(tmp_pa
     needed = ("start", "end", "deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
     row = {key: value for key, value in kernel(0, 1000, 1).items() if key in needed}
     path = write(tmp_path / "a.sqlite", {nsys.KERNELS: [row]})
-    assert "--gpu: the profile names no GPU" in refused(path)
+    assert " gpu: the profile names no GPU" in refused(path)
     trace = import_profile(path, gpu=load_gpu("h100-sxm")).trace
     assert trace.device == "h100-sxm"
     assert next(trace.operations()).launches()[0].registers_per_thread == 0
@@ -283,7 +283,7 @@ def test_profile_of_two_gpus(shared: Path) -> None:
     path = shared / "traces" / "nsys_2gpu_training.sqlite.gz"
     if not path.is_file():
         pytest.skip("needs ../shared/traces/nsys_2gpu_training.sqlite.gz")
-    assert refused(path).startswith(f"{path}: --gpu: the profile names no GPU; expected")
+    assert refused(path).startswith(f"{path}: gpu: the profile names no GPU; expected")
     with pytest.raises(InputError, match="device: GPU 7 ran no kernels; expected one of 0, 1") as caught:
         import_profile(path, gpu=load_gpu("h100-sxm"), device=7)
     assert caught.value.path == path

@@ -194,7 +194,7 @@ def test_rows_of_a_gpu_tell_which_it_was(tmp_path: Path) -> None:
     events = [event("Compute", "pool(float*)", **args), event("[1:1] Tesla V100-SXM2-16GB", "Compute", **args)]
     path = tmp_path / "a.json"
     path.write_text(json.dumps(events))
-    assert "--device: GPU 0 ran no kernels; expected one of 1" in refused(path, device=0)
+    assert "device: GPU 0 ran no kernels; expected one of 1" in refused(path, device=0)
     assert import_profile(path, device=1).trace.device == "v100"
 
 

@@ -74,13 +74,13 @@ def test_the_notes_say_which_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (Part(step=7), "--step: 7 is not in the profile; expected one of the steps 3, 4"),
-        (Part(range="foward"), "--range: 'foward' is not in the profile; expected one of forward (2), ProfilerStep#3, "
+        (Part(step=7), " step: 7 is not in the profile; expected one of the steps 3, 4"),
+        (Part(range="foward"), " range: 'foward' is not in the profile; expected one of forward (2), ProfilerStep#3, "
                                "ProfilerStep#4; did you mean forward?"),
         (Part(range="forward@3"), "'forward@3' is not there; expected forward@1 to forward@2"),
         (Part(from_us=5000.0), "has no GPU activity in the time from 5000 us on; expected a part in which the "
                                "GPU worked; the profile is 350 us long"),
-        (Part(from_us=5.0, to_us=5.0), "--to: is 5 us; expected more than --from, 5 us"),
+        (Part(from_us=5.0, to_us=5.0), " to_us: is 5 us; expected more than 5 us, where the part begins"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_answered_with_what_is(tmp_path: Path, part: Part, said: str) -> None:
@@ -145,4 +145,5 @@ def test_the_command_takes_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "Only step 4: 2 of 4 GPU activities are left out." in capsys.readouterr().out
     assert cli.main(["import", str(path), "-o", str(out), "--from", "100us", "--to", "0.3ms"]) == 0
     assert cli.main(["import", str(path), "-o", str(out), "--range", "nothing"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"{path}: --range: 'nothing' is not in the profile; expected ") and said.count("\n") == 1

@@ -61,12 +61,12 @@ def test_what_is_left_out_still_orders_the_rest() -> None:
 
 def test_select_names_what_matches_nothing() -> None:
     trace = trace_of(a={"a1": ()}, b={"b1": ()})
-    with pytest.raises(InputError, match="--stream: 'x' matches nothing; expected a name or pattern among a, b"):
+    with pytest.raises(InputError, match="streams: 'x' matches nothing; expected a name or pattern among a, b"):
         select(trace, streams=["x"])
     many = trace_of(**{f"s{n}": {f"o{n}": ()} for n in range(10)})
     with pytest.raises(InputError, match="a name or pattern among s0, s1, s2, s3, s4, s5, s6, s7 and 2 more"):
         select(many, streams=["x"])
-    with pytest.raises(InputError, match="--algorithm: 'FFT' matches nothing"):
+    with pytest.raises(InputError, match="algorithms: 'FFT' matches nothing"):
         select(trace, algorithms=["FFT"])
     with pytest.raises(InputError, match="none of these is on these streams"):
         select(trace, streams=["a"], operations=["b1"])

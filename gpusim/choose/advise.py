@@ -239,7 +239,7 @@ def advise(
     alone = isolated_us(trace, session)
     if with_arrivals(trace):
         for problem in not_served(trace, alone):
-            raise InputError(None, "--arrivals", problem, "an interval above the isolated time, or a lower rate")
+            raise InputError(None, "arrivals", problem, "an interval above the isolated time, or a lower rate")
         trace = trace if objective == "makespan" else restarting(trace, alone)
         restarted = looping(trace)
         if objective == "stp" or (objective == "throughput" and not restarted):
@@ -466,7 +466,7 @@ def _advice(
             if closest.over(one) > 1.0
         )
         expected = f"{reached} or more, as {closest.setting} gives"
-        raise InputError(None, "--slo", f"no setting keeps {' and '.join(map(str, targets))}", expected)
+        raise InputError(None, "targets", f"no setting keeps {' and '.join(map(str, targets))}", expected)
     least = keeping[0].counted(objective)
     tied = [one for one in keeping if _ties(one.counted(objective), least)]
     least_slowed = min(one.mean_slowdown for one in tied)

@@ -233,7 +233,7 @@ def _select(
     front = frontier(one for one in whole.seen if given is None or one.plan.streams in kept)
     if not front:
         problem = f"need more workspace than {limit:,} bytes by any algorithms"
-        raise InputError(None, "--streams", problem, "other streams, or more memory")
+        raise InputError(None, "streams", problem, "other streams, or more memory")
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
     kinds: tuple[ChoiceKind, ChoiceKind] = ("order", "order") if order == "host" else ("algorithms", "plan")
@@ -310,7 +310,7 @@ def work_of(
                 algorithms[op.id] = {one.algorithm: one for one in able}
     if memory_bytes is not None and least[0] > memory_bytes:
         problem = f"{memory_bytes:,} bytes of workspace are too few for any plan"
-        raise InputError(None, "--memory", problem, f"at least {least[0]:,}, for {least[1]}")
+        raise InputError(None, "memory_bytes", problem, f"at least {least[0]:,}, for {least[1]}")
     divisions = {
         id: {name: one.division for one in found if (name := one.algorithm.algorithm) in algorithms[id]}
         for id, found in divided.items()
@@ -482,7 +482,7 @@ def _way_or_lanes(streams: object) -> str | Lanes:
     if not isinstance(streams, str):
         return lanes_of(streams)
     if streams not in ("search", *WAYS):
-        raise InputError(None, "--streams", f"is {quote(streams)}", f"one of search, {', '.join(WAYS)}")
+        raise InputError(None, "streams", f"is {quote(streams)}", f"one of search, {', '.join(WAYS)}")
     return streams
 
 
@@ -530,8 +530,8 @@ def _stages(judge: Judge, algorithms: Mapping[str, str], way: str) -> list[Stage
         chains = units(part.graph.reduced(), [id for id in block if id not in work.algorithms])
         graph = of_units(part.graph, chains)
         if way == "ios" and len(chains) > MOST_UNITS:
-            problem = f"{len(chains)} operations of which none is before or after all others"
-            raise InputError(None, "--streams ios", problem, f"blocks of at most {MOST_UNITS}")
+            problem = f"is ios, and {len(chains)} operations have none that is before or after all others"
+            raise InputError(None, "streams", problem, f"blocks of at most {MOST_UNITS}")
 
         def whole(stage: Stage, chains: Mapping[str, Sequence[str]] = chains) -> Stage:
             return tuple(tuple(id for first in group for id in chains[first]) for group in stage)

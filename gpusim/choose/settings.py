@@ -91,12 +91,12 @@ def settings_by(gpu: GPU, programs: Sequence[str], mechanisms: Sequence[str]) ->
     for text in mechanisms:
         name = known.get(text.strip().lower().replace("-", " "))
         if name in chosen:
-            raise InputError(None, "--settings", f"names {name} twice", "each once")
+            raise InputError(None, "settings", f"names {name} twice", "each once")
         if name not in there:
             problem = f"names {quote(text)}" if text.strip() else "has an empty name"
             if name is not None:
                 problem = f"names {name}, and {gpu.name} has none for {counted(len(programs), 'program')}"
-            raise InputError(None, "--settings", problem, expected_one_of(there, "" if name else text))
+            raise InputError(None, "settings", problem, expected_one_of(there, "" if name else text))
         chosen.append(name)
     return [one for one in found if one.mechanism in ("in turn", *chosen)]
 

@@ -63,7 +63,7 @@ def target_of(text: str) -> Target:
     found = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)(us|ms|s)", value)
     number = float(found[1] or found[2]) if found else 0.0
     if not (name and found and number > 0.0):
-        raise InputError(None, "--slo", f"is {quote(text)}", TARGETS)
+        raise InputError(None, "targets", f"is {quote(text)}", TARGETS)
     if found[1]:
         return Target(name, slowdown=number)
     return Target(name, latency_us=number * MICROSECONDS[found[3]])
@@ -75,7 +75,7 @@ def targets_of(texts: Iterable[str | Target], programs: Sequence[str]) -> tuple[
     for target in found:
         if target.program not in programs:
             problem = f"names program {quote(target.program)}"
-            raise InputError(None, "--slo", problem, expected_one_of(programs, target.program))
+            raise InputError(None, "targets", problem, expected_one_of(programs, target.program))
     return found
 
 

@@ -9,6 +9,7 @@ from gpusim.commands.arguments import (
     arrivals_argument,
     gpu_arguments,
     json_flag,
+    options,
     require_picture,
     target_argument,
     trace_and_session,
@@ -64,9 +65,9 @@ def run(args: argparse.Namespace) -> None:
                 args.traces[0], "", "holds one program", "a trace or a profile for each of two programs or more"
             )
         kinds = None if args.settings is None else args.settings.split(",")
-        advice = advise(
-            [with_settings(trace, args)], session, args.objective, args.slo, jobs=args.jobs, settings=kinds, step=step
-        )
+        programs = [with_settings(trace, args)]
+        with options(targets="--slo", settings="--settings", arrivals="--arrivals"):
+            advice = advise(programs, session, args.objective, args.slo, jobs=args.jobs, settings=kinds, step=step)
         if args.plot is not None:
             save_figure(slowdowns(advice), args.plot)
     if args.json:

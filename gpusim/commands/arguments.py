@@ -73,10 +73,8 @@ def _read_profile(recorded_on: gpusim.GPU | None, remarks: list[str], path: str)
         kind = profile_format(path)
         if kind is None:
             raise
-    try:
+    with options(gpu="--recorded-on"):  # --gpu is of the replay
         imported = gpusim.import_profile(path, kind, recorded_on)
-    except InputError as error:  # --gpu is of the replay
-        raise error.at(place="--recorded-on" if error.place == "--gpu" else None) from None
     remarks += [f"{path}: {remark}" for remark in imported.remarks]
     return imported.trace
 
@@ -171,6 +169,17 @@ def trace_and_session(
         yield trace, gpusim.Session(changed(gpu, args.what_if), recorded_on, seed, cache=not args.no_cache)
     for remark in remarks:
         print(remark, file=sys.stderr)
+
+
+@contextmanager
+def options(**named: str) -> Iterator[None]:
+    """Call arguments of Python by the options of a command, as ``targets="--slo"``, in errors that the block raises."""
+    try:
+        yield
+    except InputError as error:
+        if error.place in named:
+            raise error.at(place=named[error.place]) from None
+        raise
 
 
 @contextmanager

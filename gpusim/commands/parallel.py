@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import gpusim
-from gpusim.commands.arguments import json_flag, share, told_with, trace_from, whole
+from gpusim.commands.arguments import json_flag, options, share, told_with, trace_from, whole
 from gpusim.common.tables import Column, counted, number, numbers, print_json, print_line, print_rows, print_table
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.training.paradl.cluster import load_cluster
     from gpusim.training.paradl.oracle import ParadlOracle
 
-    net, cluster = network(args.network), load_cluster(args.cluster)
+    with options(cluster="--cluster"):
+        net, cluster = network(args.network), load_cluster(args.cluster)
     oracle = ParadlOracle(net, _times(args.layers, net, cluster), cluster, args.gamma)
     points = [(args.ranks, args.batch)]
     if args.scaling:
@@ -79,7 +80,8 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
 
     gpu = cluster.gpu
     if path is None:
-        return measured_times(net, gpu.name)
+        with options(layers="--layers"):
+            return measured_times(net, gpu.name)
     if path.endswith((".csv", ".csv.gz")):
         return read_times(path, net, gpu.name)
     trace = trace_from([path])
@@ -95,7 +97,8 @@ def _projected(
     if strategy == "all":
         return oracle.project_all(ranks, batch)
     try:
-        return [oracle.project(strategy, ranks, batch)]
+        with options(strategy="--strategy"):
+            return [oracle.project(strategy, ranks, batch)]
     except Impossible as reason:
         if not several:
             raise

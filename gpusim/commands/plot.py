@@ -13,6 +13,7 @@ from gpusim.commands.arguments import (
     changed,
     drawn_as,
     gpu_from,
+    options,
     picture_arguments,
     require_picture,
     told_with,
@@ -109,12 +110,15 @@ def _split(args: argparse.Namespace) -> Figure:
     from gpusim.lab.curves import split_of_dataset, split_of_trace
 
     if os.path.isdir(args.source):
-        return split(split_of_dataset(_dataset(args), args.operation))
+        with options(operation="--operation"):
+            return split(split_of_dataset(_dataset(args), args.operation))
     if args.operation:
         raise InputError(
             None, "--operation", "is of no use for the split of a trace", "--stream, of which two are split"
         )
-    return split(split_of_trace(*_trace(args)))
+    trace, gpu = _trace(args)
+    with options(streams="--stream"):
+        return split(split_of_trace(trace, gpu))
 
 
 def _residency(args: argparse.Namespace) -> Figure:
@@ -122,11 +126,13 @@ def _residency(args: argparse.Namespace) -> Figure:
     from gpusim.lab.curves import residency_of_dataset, residency_of_trace
 
     if os.path.isdir(args.source):
-        return residency(residency_of_dataset(_dataset(args), args.operation))
+        with options(operation="--operation"):
+            return residency(residency_of_dataset(_dataset(args), args.operation))
     if len(args.operation) > 1:
         raise InputError(None, "--operation", f"{len(args.operation)} are given", "one")
     trace, gpu = _trace(args)
-    return residency(residency_of_trace(trace, gpu, args.operation[0] if args.operation else None))
+    with options(operation="--operation"):
+        return residency(residency_of_trace(trace, gpu, args.operation[0] if args.operation else None))
 
 
 def _stalls(args: argparse.Namespace) -> Figure:
@@ -170,7 +176,8 @@ def _trace(args: argparse.Namespace) -> tuple[gpusim.Trace, gpusim.GPU]:
 
     trace = trace_from([args.source])
     if args.stream:
-        trace = select(trace, args.stream)
+        with options(streams="--stream"):
+            trace = select(trace, args.stream)
     gpu = gpu_from(args.gpu) if args.gpu is not None else load_shipped_gpu(trace.device)
     gpu = changed(gpu, args.what_if)
     require_fit(trace, gpu)

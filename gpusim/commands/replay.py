@@ -17,6 +17,7 @@ from gpusim.commands.arguments import (
     gpu_arguments,
     json_flag,
     of_program,
+    options,
     target_argument,
     trace_and_session,
     whole,
@@ -131,7 +132,8 @@ def require_targets(trace: gpusim.Trace, slo: Sequence[str], restart: bool) -> N
     from gpusim.choose.serving import arriving
     from gpusim.choose.targets import targets_of
 
-    targets = targets_of(slo, [program.name for program in trace.programs])
+    with options(targets="--slo"):
+        targets = targets_of(slo, [program.name for program in trace.programs])
     if targets and restart:
         raise InputError(None, "--slo", "is of one pass or of requests", "no --restart")
     for target in targets:

@@ -396,7 +396,7 @@ def load_gpu(name_or_path: str | Path) -> GPU:
 def load_shipped_gpu(name: str) -> GPU:
     """Return a GPU that ships, by its name. The device of a trace never names a file."""
     if name not in gpu_names():
-        expected = expected_one_of(gpu_names(), name, "or its file (--recorded-on)")
+        expected = expected_one_of(gpu_names(), name, "or its file as the GPU of the recording")
         raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
     return load_gpu(name)
 
@@ -437,7 +437,7 @@ def recorded_by(device: str, gpu: GPU) -> GPU:
         shipped = load_gpu(device)
         return gpu if shipped == gpu else shipped
     if device != gpu.name:
-        expected = f"one of {', '.join(gpu_names())}, or that GPU's file (--recorded-on)"
+        expected = f"one of {', '.join(gpu_names())}, or that GPU's file as the GPU of the recording"
         raise InputError(None, "device", f"is {quote(device)}", expected)
     return gpu
 

@@ -135,7 +135,7 @@ class _Builder:
             )
             problem = lacking(known, self.gpu)
             if problem:
-                raise InputError(self.path, f"{id} ({quote(known.name)})", problem, "the GPU that it ran on (--gpu)")
+                raise InputError(self.path, f"{id} ({quote(known.name)})", problem, "the GPU that it ran on")
         return known
 
 

@@ -133,7 +133,7 @@ def _of_gpu(
         product = replace(product, sm_count=None)  # under MPS CUDA tells a process only the SMs that it may use
     recorded_on = recording_gpu(product, gpu, path)
     if sms is not None and sms > recorded_on.sm_count:
-        raise InputError(path, "--sms", f"is {sms}", f"at most {recorded_on.sm_count}, as {recorded_on.name} has")
+        raise InputError(path, "sms", f"is {sms}", f"at most {recorded_on.sm_count}, as {recorded_on.name} has")
     sms = None if sms == recorded_on.sm_count else sms
     other = stands_in(product, recorded_on)
     if product.name is not None:
@@ -264,7 +264,7 @@ def _on_one_device(timeline: Timeline, path: Path, device: int | None) -> tuple[
         raise InputError(path, "", "holds no kernels", "a profile of a program that ran kernels on the GPU")
     chosen = next(iter(kernels)) if device is None else device
     if chosen not in kernels:
-        raise InputError(path, "--device", f"GPU {chosen} ran no kernels", f"one of {', '.join(map(str, kernels))}")
+        raise InputError(path, "device", f"GPU {chosen} ran no kernels", f"one of {', '.join(map(str, kernels))}")
     remarks = []
     if len(kernels) > 1:
         counts = ", ".join(f"GPU {index}: {counted(count, 'kernel')}" for index, count in kernels.items())

@@ -61,7 +61,7 @@ def described(path: Path, device: int | None = None) -> Described:
         raise InputError(path, "", NO_GPU, A_PROFILE)
     chosen = next(iter(rows)) if device is None else device
     if chosen not in rows:
-        raise InputError(None, "--device", f"GPU {chosen} is not described", f"one of {', '.join(map(str, rows))}")
+        raise InputError(None, "device", f"GPU {chosen} is not described", f"one of {', '.join(map(str, rows))}")
     row = rows[chosen]
     refuse_amd(path, row)
     major, minor = (whole(row.get(f"compute{part}")) for part in ("Major", "Minor"))

@@ -40,7 +40,7 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
     if part.step is not None:
         named = [one for one in timeline.ranges if (found := STEP.fullmatch(one.name)) and int(found[1]) == part.step]
         if not named:
-            raise InputError(path, "--step", f"{part.step} is not in the profile", _steps(timeline.ranges))
+            raise InputError(path, "step", f"{part.step} is not in the profile", _steps(timeline.ranges))
         chosen = _during(timeline, chosen, named[0])
         said.append(f"step {part.step}")
     if part.range is not None:
@@ -50,7 +50,7 @@ def part_of(timeline: Timeline, part: Part, path: Path) -> Timeline:
     if part.from_us is not None or part.to_us is not None:
         begin, end = part.from_us or 0.0, inf if part.to_us is None else part.to_us
         if end <= begin:
-            raise InputError(path, "--to", f"is {end:g} us", f"more than --from, {begin:g} us")
+            raise InputError(path, "to_us", f"is {end:g} us", f"more than {begin:g} us, where the part begins")
         chosen = [one for one in chosen if begin <= one.start_us - first_us < end]
         until = " us on" if end == inf else f" to {end:.12g} us"
         said.append(f"the time from {begin:.12g}{until}")
@@ -84,9 +84,9 @@ def _named(ranges: Iterable[Range], name: str, path: Path) -> tuple[Range, str]:
     same = [one for one in ordered if one.name == plain]
     if at and re.fullmatch(r"[1-9][0-9]{0,8}", number) and same:
         if int(number) > len(same):
-            raise InputError(path, "--range", f"{quote(name)} is not there", f"{plain}@1 to {plain}@{len(same)}")
+            raise InputError(path, "range", f"{quote(name)} is not there", f"{plain}@1 to {plain}@{len(same)}")
         return same[int(number) - 1], f"range {name}"
-    raise InputError(path, "--range", f"{quote(name)} is not in the profile", _names(ordered, name))
+    raise InputError(path, "range", f"{quote(name)} is not in the profile", _names(ordered, name))
 
 
 def _names(ranges: Iterable[Range], name: str) -> str:

@@ -138,7 +138,7 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
         if product.sm_count is not None and product.sm_count != chosen.sm_count:
             problem = f"{chosen.name} has {chosen.sm_count} SMs; the profile names {seen} with {product.sm_count}"
             part = f", or {_part(product)}" if product.sm_count < chosen.sm_count else ""
-            raise InputError(path, "--gpu", problem, f"the GPU that the profile was recorded on{part}")
+            raise InputError(path, "gpu", problem, f"the GPU that the profile was recorded on{part}")
         return chosen
     stem = gpu_stem(product)
     if stem is None:
@@ -163,10 +163,10 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
             near = nearest(product.compute_capability, product.sm_count)
             problem += ", which does not ship"
             expected = f"a GPU that ships (the nearest is {near.name}, with {near.sm_count} SMs), or {_MAKES_A_FILE}"
-        raise InputError(path, "--gpu", problem, expected)
+        raise InputError(path, "gpu", problem, expected)
     return load_gpu(stem)
 
 
 def _part(product: Product) -> str:
-    """The option for a process that had a part of the GPU, whose driver told it of its SMs only."""
-    return f"`gpusim import … --sms {product.sm_count}`, if its process had a part of the GPU"
+    """The argument for a process that had a part of the GPU, whose driver told it of its SMs only."""
+    return f"an import with sms={product.sm_count}, if its process had a part of the GPU"

@@ -42,7 +42,7 @@ def meetings(timelines: Sequence[Timeline]) -> list[dict[int, Meeting]]:
         raise InputError(None, "ranks", f"are {len(timelines)}", f"at most {MAX_GPUS}")
     if len({timeline.one_at_a_time for timeline in timelines}) > 1:
         problem = "are profiles of Nsight Compute and of timelines"
-        raise InputError(None, "ranks", problem, "a timeline of each rank; --counters adds counters to one timeline")
+        raise InputError(None, "ranks", problem, "a timeline of each rank; counters are added to one timeline")
     of_rank = [_collectives(timeline) for timeline in timelines]
     durations: dict[Key, list[float]] = defaultdict(list)
     for timeline, found in zip(timelines, of_rank, strict=True):

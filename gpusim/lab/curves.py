@@ -57,7 +57,7 @@ def split_of_trace(trace: Trace, gpu: GPU) -> SplitCurve:
     names = [stream.name for stream in trace.streams]
     if len(names) != 2:
         problem = f"leaves {counted(len(names), 'stream')}: {', '.join(names)}"
-        raise InputError(None, "--stream", problem, "two streams")
+        raise InputError(None, "streams", problem, "two streams")
     session = Session(gpu)
     divide, step = OracleInterSM(), gpu.sms_per_tpc
     sizes = range(step, gpu.sm_count - step + 1, step)
@@ -80,10 +80,10 @@ def residency_of_trace(trace: Trace, gpu: GPU, operation: str | None) -> Curve:
     if not ids:
         raise InputError(None, trace.name, "launches no kernels", "a trace with an operation that does")
     if operation is None and len(ids) != 1:
-        raise InputError(None, "--operation", "missing", f"one of {the_first(ids, MOST_NAMED)}")
+        raise InputError(None, "operation", "missing", f"one of {the_first(ids, MOST_NAMED)}")
     if operation is not None and operation not in ids:
         expected = expected_one_of(ids, operation, most=MOST_NAMED)
-        raise InputError(None, "--operation", f"is {quote(operation)}", expected)
+        raise InputError(None, "operation", f"is {quote(operation)}", expected)
     alone = select(trace, operations=[operation or ids[0]])
     (stream,) = (stream for stream in alone.streams if stream.operations)
     session = Session(gpu)
@@ -108,7 +108,7 @@ def split_of_dataset(dataset: Dataset, ops: Sequence[str]) -> SplitCurve:
     pairs = {tuple(op for (op,) in condition.ops): condition for condition in measured}
     if tuple(ops) not in pairs:
         some = the_first((" ".join(pair) for pair in pairs), MOST_NAMED)
-        raise InputError(dataset.folder, "--operation", _given(ops), f"two that were measured together: {some}")
+        raise InputError(dataset.folder, "operation", _given(ops), f"two that were measured together: {some}")
     one = pairs[tuple(ops)]
     pair_key = one.key.rsplit("|", 2)[0]
     times = measurements(dataset)
@@ -143,7 +143,7 @@ def residency_of_dataset(dataset: Dataset, ops: Sequence[str]) -> Curve:
         near = closest(" ".join(ops), known) if ops else ""
         some = the_first(known, MOST_NAMED)
         expected = f"one whose blocks were limited: {some}" + (f"; did you mean {near}?" if near else "")
-        raise InputError(dataset.folder, "--operation", _given(ops), expected)
+        raise InputError(dataset.folder, "operation", _given(ops), expected)
     mine = sorted((c for c in measured if c.ops[0][0] == ops[0]), key=lambda condition: condition.blocks)
     times, predictor = measurements(dataset), Predictor(dataset)
     return Curve(

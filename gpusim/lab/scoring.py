@@ -66,9 +66,9 @@ def scoring(case: Case, jobs: int | None = None) -> Scoring:
     folder = Path(case.folder)
     if not whole_models.holds_models(folder):
         return _of_calls(case, jobs)
-    asked = (("--recordings", case.recordings), ("--recorded-on", case.recorded_on), ("--scaling", case.scaling))
-    if options := [option for option, value in asked if value]:
-        raise InputError(folder, options[0], "is not for whole models", "no such option")
+    for name in ("recordings", "recorded_on", "scaling"):
+        if getattr(case, name):
+            raise InputError(folder, name, "is not for whole models", "no such option")
     return _of_models(case)
 
 

@@ -44,9 +44,9 @@ class Table:
     def __init__(self, path: Path, labels: Sequence[str]) -> None:
         suffix = path.suffix.lower()
         if suffix not in SUFFIXES:
-            raise InputError(path, "--out", "is no kind of table", " or ".join(f"FILE{s}" for s in SUFFIXES))
+            raise InputError(path, "out", "is no kind of table", " or ".join(f"FILE{s}" for s in SUFFIXES))
         if path.exists() and not path.is_file():
-            raise InputError(path, "--out", "is no file", NO_TABLE)
+            raise InputError(path, "out", "is no file", NO_TABLE)
         self._labels = tuple(labels)
         self.path = path
         self._file = Path(os.path.realpath(path))  # the same for all links to it
@@ -54,7 +54,7 @@ class Table:
         self._parquet = suffix == ".parquet"
         self._journal = self._file.with_name(f"{self._file.name}.rows.csv") if self._parquet else self._file
         if self._parquet and find_spec("pyarrow") is None:
-            raise InputError(None, "--out", "pyarrow is not installed", "pip install 'gpusim[parquet]'")
+            raise InputError(None, "out", "pyarrow is not installed", "pip install 'gpusim[parquet]'")
 
     def held(self) -> list[KnownRow]:
         """Complete rows of earlier runs in the file."""

@@ -166,7 +166,7 @@ class _ClusterExecutor(Executor):
         """As of any executor."""
         if self._client.status != "running":
             expected = "a scheduler that stays; what is done is kept, run it again to go on"
-            raise InputError(None, "--cluster", f"{self._address} is gone", expected)
+            raise InputError(None, "cluster", f"{self._address} is gone", expected)
         answer: Future[Any] = Future()
         self._asked[answer] = asked = self._client.submit(partial(function, **kwargs), *args, pure=False)
         asked.add_done_callback(partial(self._hand_on, answer))
@@ -188,7 +188,7 @@ class _ClusterExecutor(Executor):
             self._client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError:
             problem = f"{self._address} has no workers"
-            raise InputError(None, "--cluster", problem, f"one within {WORKERS_S} s") from None
+            raise InputError(None, "cluster", problem, f"one within {WORKERS_S} s") from None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As of any executor; without waiting, tasks under way are given up."""
@@ -205,9 +205,9 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
         from distributed import Client
     except ImportError:
         problem = "dask.distributed is not installed"
-        raise InputError(None, "--cluster", problem, "pip install 'gpusim[cluster]'") from None
+        raise InputError(None, "cluster", problem, "pip install 'gpusim[cluster]'") from None
     if not ADDRESS.fullmatch(address):
-        raise InputError(None, "--cluster", f"{quote(address)} is no address", EXPECTED_ADDRESS)
+        raise InputError(None, "cluster", f"{quote(address)} is no address", EXPECTED_ADDRESS)
     connect: Any = Client
     for name in ["distributed", *logging.root.manager.loggerDict]:
         if name.partition(".")[0] == "distributed":  # what goes wrong is told in one line of ours
@@ -216,7 +216,7 @@ def cluster(address: str) -> Iterator[tuple[Executors, int]]:
         client = connect(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
         problem = f"{address} does not answer ({type(error).__name__})"
-        raise InputError(None, "--cluster", problem, EXPECTED_ADDRESS) from None
+        raise InputError(None, "cluster", problem, EXPECTED_ADDRESS) from None
     with client:
         _ClusterExecutor(client, address).require_workers()
         threads = sum(client.nthreads().values())

@@ -37,12 +37,12 @@ def select(
         algorithms: names or patterns; a convolution that has one selects it, the first of them that it has.
         programs: names or patterns of the programs whose streams stay; all where empty.
     """
-    _require_known(streams, [stream.name for stream in trace.streams], "--stream")
-    _require_known(operations, [operation.id for operation in trace.operations()], "--operation")
+    _require_known(streams, [stream.name for stream in trace.streams], "streams")
+    _require_known(operations, [operation.id for operation in trace.operations()], "operations")
     convolutions = [operation for operation in trace.operations() if isinstance(operation, Convolution)]
     known = [algorithm.algorithm for operation in convolutions for algorithm in _algorithms(operation)]
-    _require_known(algorithms, known, "--algorithm")
-    _require_known(programs, [program.name for program in trace.programs], "--program")
+    _require_known(algorithms, known, "algorithms")
+    _require_known(programs, [program.name for program in trace.programs], "programs")
     theirs = {name for program in trace.programs if _matches(program.name, programs) for name in program.streams}
     kept = {
         operation.id
@@ -62,7 +62,7 @@ def select(
         if stay:
             chosen.append(stream.model_copy(update={"operations": tuple(stay)}))
     if not chosen:
-        raise InputError(None, "--operation", "none of these is on these streams", "at least one operation")
+        raise InputError(None, "operations", "none of these is on these streams", "at least one operation")
     return _checked(trace.model_copy(update={"streams": tuple(chosen)}))
 
 
@@ -146,11 +146,11 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _require_known(patterns: Sequence[str], names: Sequence[str], option: str) -> None:
+def _require_known(patterns: Sequence[str], names: Sequence[str], place: str) -> None:
     for pattern in patterns:
         if not any(_matches(name, [pattern]) for name in names):
             some = the_first(dict.fromkeys(names), SHOWN) or "none: the trace has no such thing"
-            raise InputError(None, option, f"{quote(pattern)} matches nothing", f"a name or pattern among {some}")
+            raise InputError(None, place, f"{quote(pattern)} matches nothing", f"a name or pattern among {some}")
 
 
 def _algorithms(operation: Convolution) -> tuple[ConvolutionAlgorithm, ...]:

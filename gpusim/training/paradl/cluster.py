@@ -122,7 +122,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     path = Path(name_or_path)
     if len(path.parts) == 1 and path.suffix != ".toml" and not os.path.isfile(path):
         expected = expected_one_of(cluster_names(), name_or_path, "or the path of a cluster file")
-        raise InputError(None, "--cluster", f"unknown cluster {quote(str(name_or_path))}", expected)
+        raise InputError(None, "cluster", f"unknown cluster {quote(str(name_or_path))}", expected)
     return _read(path)
 
 

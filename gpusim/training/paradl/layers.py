@@ -109,7 +109,7 @@ def measured_times(network: Network, gpu: str) -> LayerTimes:
         if rows:
             return LayerTimes(gpu, rows)
     raise InputError(
-        None, "--layers", f"no times of {network.name} on a {gpu} ship", "a table (CSV) or a recorded training trace"
+        None, "layers", f"no times of {network.name} on a {gpu} ship", "a table (CSV) or a recorded training trace"
     )
 
 

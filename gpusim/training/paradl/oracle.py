@@ -75,7 +75,7 @@ class ParadlOracle:
         """An iteration of ``batch`` samples on ``ranks`` GPUs; `Impossible` where the strategy cannot use so many."""
         if strategy not in STRATEGIES:
             expected = expected_one_of(STRATEGIES, strategy)
-            raise InputError(None, "--strategy", f"unknown strategy {quote(strategy)}", expected)
+            raise InputError(None, "strategy", f"unknown strategy {quote(strategy)}", expected)
         if strategy == "pipeline":
             return self._pipeline(ranks, batch)
         width = self._width(strategy, ranks)
