@@ -95,7 +95,10 @@ def _of_replay(args: argparse.Namespace) -> Figure:
     """Draw one replay by the function of `gpusim.results.plots` that has the name of the kind."""
     from gpusim.results import plots
 
-    figure: Figure = getattr(plots, args.kind)(_replayed(args))
+    named = args.policy or [POLICY]
+    if len(named) > 1:
+        raise InputError(None, "--policy", f"{len(named)} are given", "one for this picture")
+    figure: Figure = getattr(plots, args.kind)(gpusim.replay(*_trace(args), named[0]))
     return figure
 
 
@@ -191,10 +194,3 @@ def _dataset(args: argparse.Namespace) -> Dataset:
         if getattr(args, option):
             raise InputError(None, f"--{option.replace('_', '-')}", "is of no use for measurements", instead)
     return Dataset(args.source, gpu_from(args.gpu or "h200"))
-
-
-def _replayed(args: argparse.Namespace) -> gpusim.Result:
-    named = args.policy or [POLICY]
-    if len(named) > 1:
-        raise InputError(None, "--policy", f"{len(named)} are given", "one for this picture")
-    return gpusim.replay(*_trace(args), named[0])

@@ -143,9 +143,9 @@ def _run_matrix(args: argparse.Namespace, folders: Sequence[Path]) -> None:
 def _case(args: argparse.Namespace) -> Case:
     from gpusim.lab.validate import Case
 
-    options = given(args, ("recordings", "recorded_on"))
-    if len(options) == 1:
-        (option,), (missing,) = options, {"--recordings", "--recorded-on"} - set(options)
+    found = given(args, ("recordings", "recorded_on"))
+    if len(found) == 1:
+        (option,), (missing,) = found, {"--recordings", "--recorded-on"} - set(found)
         raise InputError(None, option, f"is given without {missing}", f"both: {missing} says what {option} leaves open")
     recordings = "" if args.recordings is None else str(args.recordings)
     return Case(str(args.dataset), args.gpu, recordings, args.recorded_on or "", tuple(args.scaling))
