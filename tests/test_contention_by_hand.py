@@ -29,6 +29,7 @@ from gpusim.model.contention import (
 )
 from gpusim.model.memory import (
     MemoryLoad,
+    dram_fullness,
     hit_queue,
     loads_beside,
     memory_free_share,
@@ -274,6 +275,12 @@ def test_what_stalls_tell_of_queues_and_hits_by_hand() -> None:
     assert queued_shares(Mix(stalls=stalls)) == pytest.approx((0.7 * 0.4, 0.15))
     assert queued_shares(None) == queued_shares(Mix()) == (1.0, 0.0)
     assert queued_shares(Mix(stalls=stalls), exposed=0.5) == pytest.approx((0.85 * 0.4, 0.15))
+    behind = (
+        1.0 + 0.5 * 0.4 * 2.5 / 7.5
+    )  # half of its waits read ahead, DRAM was full to 0.4: barriers are like the rest
+    assert queued_shares(Mix(stalls=stalls), exposed=0.5, full=0.4) == pytest.approx((0.85 * 0.4 * behind, 0.15))
+    assert queued_shares(Mix(stalls=WarpStalls(barrier=1.0)), exposed=0.5, full=1.0) == (0.0, 0.0)
+    assert [dram_fullness(busy) for busy in (0.0, 0.8, 0.9, 1.0, 1.3)] == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0])
     assert full_queue_share(Mix(stalls=stalls)) == full_queue_share(None) == full_queue_share(Mix()) == 0.0
     half = stalls.model_copy(update={"lg_throttle": 0.2, "mio_throttle": 1.3})  # of 0.4 in 10
     assert queued_shares(Mix(stalls=half)) == pytest.approx((0.85 * 0.4, 0.15))

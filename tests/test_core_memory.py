@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from types import ModuleType
+from typing import Any
 
 import pytest
 from cores import (
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim.engine import core as used_core
-from gpusim.model.memory import MemoryLoad, memory_slowdown, memory_that_binds
+from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown, memory_that_binds
 
 LOADS = st.floats(0.0, 1e3)
 
@@ -115,6 +116,43 @@ def test_who_comes_at_the_same_load_is_counted_by_what_it_is_served(core: Module
     submit(array, 1, 1, need=(0, 0, 64, 1), dram=1.5)
     line(array, 0, 1)
     assert ends(array) == [(0, 1.0), (1, pytest.approx(2.5))]
+
+
+def beside_streams(core: ModuleType) -> Any:
+    """Two SMs whose blocks are slowed only by waiting for reads."""
+    return array_of(
+        core,
+        2,
+        rates=own_pace(1.0, 1.0),
+        load=lambda mix: (sum(n for _, n in mix), 0.0),
+        capacity=[1.0],
+        slowdowns=lambda *loads: dict.fromkeys(range(2), 1.0),
+    )
+
+
+READER = MemoryWait(share=1.0, serial=1.0, misses=1.0)  # waits for DRAM all the time
+STREAMS = MemoryWait(under_way=6.0)  # keeps under way what DRAM serves in six times that of an idle read
+
+
+def test_a_reader_waits_for_what_is_under_way_to_a_full_dram(core: ModuleType) -> None:
+    """Reads take 1 + 1 + 4 times as long, as DRAM serves as much however long the reader, which moves little, waits."""
+    array = beside_streams(core)
+    submit(array, 0, 8, caps=[1, 0], dram=1.0, load_dram=1.0, wait=STREAMS)
+    submit(array, 1, 1, caps=[0, 1], wait=READER)
+    line(array, 0, 1, queues=[0, 1])
+    assert ends(array) == [(1, pytest.approx(6.0)), (0, 8.0)]
+
+
+def test_a_full_dram_stays_full_while_readers_wait(core: ModuleType) -> None:
+    """Both move half of what DRAM serves. The reader waits while DRAM serves 0.98 of what it does with no queue."""
+    array = beside_streams(core)
+    submit(array, 0, 8, caps=[1, 0], dram=0.5, load_dram=1.0, wait=STREAMS)
+    submit(array, 1, 1, caps=[0, 1], dram=0.5, wait=READER)
+    line(array, 0, 1, queues=[0, 1])
+    without = 2.0 / 1.25
+    most = 0.5 / (0.98 * (0.5 + 0.5 / without) - 0.5)
+    (_, end), *_ = ends(array)
+    assert (without + most) / 2.0 < end <= most
 
 
 def test_what_is_served_grows_again_when_others_leave(core: ModuleType) -> None:

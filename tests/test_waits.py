@@ -12,13 +12,17 @@ from gpusim.model.memory import (
     MISS_LATENCY,
     STREAM_QUEUE,
     MemoryWait,
+    dram_queue,
     lost_share,
     wait_slowdown,
 )
 from tests.strategies import examples
 
 SHARES = st.floats(0.0, 1.0)
-WAITS = st.builds(MemoryWait, SHARES, st.floats(0.0, 1.5), SHARES, st.floats(0.0, 50.0), st.floats(0.0, 5.0), SHARES)
+MANY = st.floats(0.0, 50.0)
+WAITS = st.builds(
+    MemoryWait, SHARES, st.floats(0.0, 1.5), SHARES, MANY, st.floats(0.0, 5.0), SHARES, SHARES, SHARES, MANY
+)
 
 
 def test_waits_by_hand() -> None:
@@ -38,20 +42,41 @@ def test_waits_for_code_by_hand() -> None:
     assert wait_slowdown(0.5, 0.0, 0.5, wait, 0.5) == pytest.approx(1.0 + 0.25 * (busy - 1.0))
 
 
+def test_reads_wait_for_what_is_under_way_to_a_full_dram_by_hand() -> None:
+    """Six times what an idle read takes is under way: reads, and hits behind them, wait for four more than with two."""
+    assert [dram_queue(busy, 6.0) for busy in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 0.25, 4.0])
+    assert dram_queue(1.0, 2.0) == dram_queue(1.0, 0.5) == 0.0
+    misses = MemoryWait(share=1.0, serial=1.0, misses=1.0)
+    assert wait_slowdown(1.0, 0.0, 0.0, misses, queue=4.0) == pytest.approx(1.0 + STREAM_QUEUE + 4.0)
+    hits = MemoryWait(share=1.0, serial=1.0)
+    assert wait_slowdown(1.0, 0.0, 0.0, hits, queue=4.0) == pytest.approx(1.0 + MISS_LATENCY * 4.0)
+    known = misses._replace(own_under_way=6.0)  # as in its recording, where it kept DRAM busy alone
+    assert wait_slowdown(0.0, 0.0, 1.0, known, queue=4.0) == pytest.approx(1.0)
+
+
+def test_who_reads_ahead_is_slowed_by_reads_that_come_late_by_hand() -> None:
+    """Its reads are ahead by four times what an idle read takes: they come late where they take six or twelve times."""
+    ahead = MemoryWait(ahead=0.25)
+    assert wait_slowdown(1.0, 0.0, 0.0, ahead, queue=2.0) == pytest.approx(1.0)
+    assert wait_slowdown(1.0, 0.0, 0.0, ahead, queue=4.0) == pytest.approx(6.0 / 4.0)
+    assert wait_slowdown(1.0, 0.0, 0.0, ahead, queue=10.0) == pytest.approx(12.0 / 4.0)
+
+
 def test_what_is_lost_of_l2() -> None:
     """Up to what it keeps nothing, from twice as much on all."""
     assert [lost_share(touched) for touched in (0.0, 1.0, 1.25, 2.0, 9.0)] == [0.0, 0.0, 0.25, 1.0, 1.0]
 
 
-@given(SHARES, SHARES, SHARES, WAITS, SHARES)
+@given(SHARES, SHARES, SHARES, WAITS, SHARES, MANY)
 @examples(500)
 def test_others_never_shorten_a_kernel_and_more_of_them_lengthen_it(
-    dram: float, l2: float, own: float, wait: MemoryWait, code_lost: float
+    dram: float, l2: float, own: float, wait: MemoryWait, code_lost: float, queue: float
 ) -> None:
     dram *= 1.0 - own
     slowed = wait_slowdown(dram, l2, own, wait, code_lost)
     assert slowed >= 1.0 - 1e-12
     assert wait_slowdown(0.0, 0.0, own, wait) == pytest.approx(1.0)
+    assert wait_slowdown(dram, l2, own, wait, code_lost, queue=queue) >= slowed - 1e-12
     assert wait_slowdown(dram / 2.0, l2 / 2.0, own, wait, code_lost) <= slowed + 1e-12
     assert wait_slowdown(dram, l2, own, wait, code_lost / 2.0) <= slowed + 1e-12
 

@@ -82,16 +82,17 @@ def no_full_queue() -> None:
 
 def queues_of_any_length() -> None:
     """Stall reasons do not limit how much of a recorded time was waiting for memory."""
-    put(fit, "queued_shares", lambda mix, exposed: (1.0, 0.0))
+    put(fit, "queued_shares", lambda *recorded: (1.0, 0.0))
 
 
 def service_stays_hidden() -> None:
     """Free memory saves a kernel all its waits for queues of memory."""
+    put(fit, "_time_without_queues", lambda kernel, residents, reads, throttled: 1.0 - reads - throttled)
 
-    def without_queues(kernel: Any, residents: float, mix: Any, exposed: float) -> float:
-        return 1.0 - math.fsum(contention.queued_shares(mix, exposed))
 
-    put(fit, "_time_without_queues", without_queues)
+def barriers_not_queued() -> None:
+    """Warps at barriers wait for no queue of DRAM."""
+    put(fit, "dram_fullness", lambda busy: 0.0)
 
 
 def no_intake() -> None:
@@ -370,7 +371,19 @@ def enqueue_order() -> None:
 def no_waits_beside() -> None:
     """Reads take as long beside other kernels' traffic as without it."""
     known = fit._wait
-    put(fit, "_wait", lambda *launch: known(*launch)._replace(share=0.0))
+    put(fit, "_wait", lambda *launch: known(*launch)._replace(share=0.0, ahead=0.0))
+
+
+def no_dram_queue() -> None:
+    """Nothing is under way to a full DRAM, for which reads would wait."""
+    known = fit._wait
+    put(fit, "_wait", lambda *launch: known(*launch)._replace(under_way=0.0, own_under_way=0.0))
+
+
+def never_late() -> None:
+    """What a kernel reads ahead is there in time, however long reads take."""
+    known = fit._wait
+    put(fit, "_wait", lambda *launch: known(*launch)._replace(ahead=0.0))
 
 
 def no_head_of_line() -> None:

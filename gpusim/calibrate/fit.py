@@ -37,9 +37,11 @@ from gpusim.model.context import in_graph, with_active_cycles
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import fitting_occupancy, launch_footprint
 from gpusim.model.memory import (
+    IDLE_READ_US,
     MISS_LATENCY,
     MemoryLoad,
     MemoryWait,
+    dram_fullness,
     hit_queue,
     loads_beside,
     lost_share,
@@ -270,7 +272,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         held_clock=_held_clock(launch, free, gpu),
         unit_us=free,
         load=load,
-        wait=_wait(recorded, gpu)._replace(code=_code_share(launch, foot, blocks_per_sm, gpu)),
+        wait=_wait(recorded, load, gpu)._replace(code=_code_share(launch, foot, blocks_per_sm, gpu)),
         resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
@@ -323,7 +325,8 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     if kernel.counted and (residents <= 1.0 or kernel.one_wave):  # no other block works meanwhile
         times = tiled / gpu.sm_count if residents <= 1.0 else 1.0
         turns += times * BLOCK_ENDS_CYCLES / gpu.boost_clock_mhz / working_us
-    least_free = max(min(1.0, turns), _time_without_queues(kernel, residents, launch.mix, exposed))
+    queues = queued_shares(launch.mix, exposed, dram_fullness(dram))
+    least_free = max(min(1.0, turns), _time_without_queues(kernel, residents, *queues))
     longer = _reads_longer(launch, gpu)
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), longer)
     once = kernel.one_wave or _reads_once(launch)
@@ -340,13 +343,12 @@ def _reads_once(launch: KernelLaunch) -> bool:
     return read is not None and read <= launch.shared_memory_per_block_bytes
 
 
-def _time_without_queues(kernel: WarpDemand, residents: float, mix: Mix | None, exposed: float) -> float:
+def _time_without_queues(kernel: WarpDemand, residents: float, reads: float, throttled: float) -> float:
     """Time of an instruction if the kernel had not waited for queues of L2 and DRAM, over that in the recording.
 
     Reads would have a shorter latency. The time of an instruction on the SM stays, so less of it would be hidden. It
-    counts as 0 without counters.
+    counts as 0 without counters. ``reads`` and ``throttled`` are `queued_shares`.
     """
-    reads, throttled = queued_shares(mix, exposed)
     if not kernel.counted:
         return 1.0 - reads - throttled
     latency = max(kernel.service_demand, kernel.latency - reads)
@@ -379,23 +381,36 @@ def _held_clock(launch: KernelLaunch, free: float, gpu: GPU) -> float:
 def _reads_longer(launch: KernelLaunch, gpu: GPU) -> float:
     """How many times as long as in an idle GPU the reads of a kernel took in its recording, at least; 0: unknown.
 
-    By Little's law: bytes under way over bytes per cycle. Each warp at the long scoreboard has at least one request
-    under way, of the mean size [D]: the bytes that L1 was asked for, hits too, over instructions of the load/store
-    unit. Some of these move no bytes. The largest size limits it, as the bytes include those of other units (TMA).
+    By Little's law: bytes under way over bytes per cycle.
     """
-    mix = launch.mix
-    if mix is None or not (
-        mix.lsu_cycles and mix.active_cycles_avg and mix.achieved_warps_per_sm and mix.l1_read_bytes
-    ):
+    mix, under_way = launch.mix, _requested_bytes(launch.mix)
+    if mix is None or not (mix.active_cycles_avg and mix.l1_read_bytes and under_way):
         return 0.0
-    beyond_l1 = mix.l1_read_bytes + (mix.l1_write_bytes or 0.0)
-    asked = beyond_l1 / (1.0 - min(MOST_HITS, (mix.l1_hit_percent or 0.0) / 100.0))
-    request = min(MOST_REQUEST_BYTES, asked / mix.lsu_cycles)
-    under_way = mix.achieved_warps_per_sm * memory_stall_share(mix) * request
     per_cycle = mix.l1_read_bytes * launch.blocks / gpu.sm_count / mix.active_cycles_avg
     misses = missed_share(mix)
     idle = DRAM_LATENCY_CYCLES * (misses + (1.0 - misses) / MISS_LATENCY)
     return under_way / per_cycle / idle
+
+
+def _requested_bytes(mix: Mix | None) -> float:
+    """Bytes that the loads of an SM have under way in a recording, at least; 0: unknown.
+
+    Each warp at the long scoreboard has at least one request under way, of the mean size [D]: the bytes that L1 was
+    asked for, hits too, over instructions of the load/store unit. Some of these move no bytes. The largest size limits
+    it, as the bytes include those of other units (TMA).
+    """
+    if mix is None or not (mix.lsu_cycles and mix.achieved_warps_per_sm and mix.l1_read_bytes):
+        return 0.0
+    beyond_l1 = mix.l1_read_bytes + (mix.l1_write_bytes or 0.0)
+    asked = beyond_l1 / (1.0 - min(MOST_HITS, (mix.l1_hit_percent or 0.0) / 100.0))
+    request = min(MOST_REQUEST_BYTES, asked / mix.lsu_cycles)
+    return mix.achieved_warps_per_sm * memory_stall_share(mix) * request
+
+
+def _staged_bytes(launch: KernelLaunch, foot: Footprint) -> float:
+    """Bytes that a block reads ahead into shared memory: what its buffers hold; 0 where these are too small."""
+    staged = launch.shared_memory_per_block_bytes / BUFFERS
+    return staged if staged > LEAST_IN_FLIGHT_BYTES * foot.warps else 0.0
 
 
 def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) -> float:
@@ -404,15 +419,15 @@ def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) 
     A kernel that stages data in shared memory reads ahead: it waits for a latency only as far as half of that memory
     is less than what it needs in the time of a read [D].
     """
-    mix, staged = launch.mix, launch.shared_memory_per_block_bytes / BUFFERS
-    if mix is None or not mix.active_cycles_avg or staged <= LEAST_IN_FLIGHT_BYTES * foot.warps:
+    mix, staged = launch.mix, _staged_bytes(launch, foot)
+    if mix is None or not mix.active_cycles_avg or not staged:
         return 1.0
     read = (mix.l2_read_bytes or 0.0) / SECTORS_OF_A_MISS
     needed = read * launch.blocks / gpu.sm_count / mix.active_cycles_avg * DRAM_LATENCY_CYCLES
     return min(1.0, needed / (staged * residents))
 
 
-def _wait(recorded: _Recorded, gpu: GPU) -> MemoryWait:
+def _wait(recorded: _Recorded, load: MemoryLoad, gpu: GPU) -> MemoryWait:
     """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell. Code is left out."""
     launch, kernel, residents = recorded.launch, recorded.demand, recorded.residents
     mix = launch.mix
@@ -421,13 +436,30 @@ def _wait(recorded: _Recorded, gpu: GPU) -> MemoryWait:
     read, written = ((moved or 0.0) / SECTORS_OF_A_MISS for moved in (mix.l2_read_bytes, mix.l2_write_bytes))
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
     touched = launch.blocks * (read + written) / gpu.kept_l2_bytes
+    ahead, under_way = _under_way(recorded, gpu)
+    blocks = residents * gpu.sm_count
+    bound = min(1.0, load.dram * blocks / time_at(kernel, residents))
     return MemoryWait(
         share=recorded.exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
         misses=min(lost_share(touched), (mix.dram_read_bytes or 0.0) / max(1.0, read)),
         passing=gpu.model.dram_sustained_gb_per_s * 1e3 * launch.duration_us / gpu.kept_l2_bytes,
         touched=touched,
+        ahead=ahead,
+        under_way=under_way,
+        own_under_way=bound * blocks * under_way,
     )
+
+
+def _under_way(recorded: _Recorded, gpu: GPU) -> tuple[float, float]:
+    """`MemoryWait.ahead` and `under_way`: of buffers in shared memory where a kernel has them, else of its loads."""
+    launch, residents, mix = recorded.launch, recorded.residents, recorded.launch.mix
+    per_us = gpu.model.dram_sustained_gb_per_s * 1e3
+    staged = _staged_bytes(launch, launch_footprint(launch, gpu))
+    if not staged or mix is None or not mix.l1_read_bytes:
+        return 0.0, _requested_bytes(mix) / residents / per_us / IDLE_READ_US
+    taken = mix.l1_read_bytes * launch.blocks / gpu.sm_count / recorded.working_us
+    return IDLE_READ_US * taken / (staged * residents), min(staged, mix.l1_read_bytes) / per_us / IDLE_READ_US
 
 
 def _code_share(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> float:

@@ -51,7 +51,12 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
         least_carveout_bytes=least,
         demand=replace(demand, one_wave=waves(launch.blocks, fit.blocks_per_sm, target.sm_count) <= 1.0),
         load=model.load._replace(dram=model.load.dram * bandwidth, l2=model.load.l2 * l2_bandwidth),
-        wait=model.wait._replace(passing=model.wait.passing * kept / bandwidth, touched=model.wait.touched * kept),
+        wait=model.wait._replace(
+            passing=model.wait.passing * kept / bandwidth,
+            touched=model.wait.touched * kept,
+            under_way=model.wait.under_way * bandwidth,
+            own_under_way=model.wait.own_under_way * bandwidth,
+        ),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,
         l2_share_us=model.l2_share_us * l2_bandwidth,

@@ -23,10 +23,11 @@ from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.tables import counted, grouped
 from gpusim.engine.code import LOST_APART
+from gpusim.engine.domains import QUEUE_HALVINGS, STAYS_BUSY
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
-from gpusim.model.memory import MemoryWait, memory_slowdown, wait_slowdown
+from gpusim.model.memory import MemoryWait, dram_queue, memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
 from gpusim.policies.limits import GreenContext, Mps
 from gpusim.session import AnyGPU, AnyTrace, Session
@@ -298,10 +299,11 @@ class _Beside(NamedTuple):
     dram: float  # share of the time in which the other keeps DRAM busy
     l2: float
     own_dram: float
+    queue: float = 0.0  # as of `dram_queue`
 
     def slowdown(self, wait: MemoryWait, code_lost: float = 0.0) -> float:
         """Factor on its time alone."""
-        waiting = wait_slowdown(self.dram, self.l2, self.own_dram, wait, code_lost)
+        waiting = wait_slowdown(self.dram, self.l2, self.own_dram, wait, code_lost, queue=self.queue)
         return max(1.0, self.shared, self.own * waiting)
 
 
@@ -328,6 +330,11 @@ class _SteadyPace:
     per_wave: float  # time of a block, L2 and DRAM idle; 1 as recorded
     waves: float  # of blocks, at least 1
     work: float  # blocks at once over the time of one
+
+    @property
+    def under_way(self) -> float:
+        """Time that DRAM needs for what its blocks have under way, as far as it binds them (`MemoryWait`)."""
+        return min(1.0, self.dram) * self.work * self.per_wave * self.model.wait.under_way
 
     @property
     def dram(self) -> float:
@@ -385,4 +392,24 @@ def _both(p: _SteadyPace, q: _SteadyPace) -> tuple[_Beside, _Beside]:
         alone_time = alone.time(alone.dram, alone.l2)
         shared, apart = pace.time(dram, l2) / alone_time, pace.time(pace.dram, pace.l2) / alone_time
         found.append(_Beside(shared, apart, *others, own[0]))
-    return found[0], found[1]
+    queue = _queue(found, (p, q))
+    return found[0]._replace(queue=queue), found[1]._replace(queue=queue)
+
+
+def _queue(beside: Sequence[_Beside], paces: Sequence[_SteadyPace]) -> float:
+    """How long reads of two kernels wait for what is under way, as in `gpusim.engine.domains`."""
+
+    def served(queue: float) -> float:
+        """What DRAM serves, over what it does if no reads wait."""
+        slowed = [one._replace(queue=queue).slowdown(pace.model.wait) for one, pace in zip(beside, paces, strict=True)]
+        return fsum(one.own_dram * max(1.0, one.shared) / slow for one, slow in zip(beside, slowed, strict=True))
+
+    busy = min(1.0, fsum(one.own_dram for one in beside))
+    low, high = 0.0, dram_queue(busy, fsum(pace.under_way for pace in paces))
+    least = STAYS_BUSY * served(0.0)
+    if served(high) >= least:
+        return high
+    for _ in range(QUEUE_HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if served(middle) < least else (middle, high)
+    return low

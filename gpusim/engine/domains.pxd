@@ -1,5 +1,6 @@
 # C types for domains.py in the compiled core.
-cdef double SLACK
+cdef double SLACK, STAYS_BUSY
+cdef long long QUEUE_HALVINGS, UNDER_WAY
 
 @cython.final
 cdef class Domains:
@@ -28,11 +29,19 @@ cdef class Domains:
     cdef update_domain(self, long long domain)
     @cython.locals(each=cython.double, clock=cython.longlong, queue=cython.double)
     cdef double start_queue(self, long long domain, long long slot) noexcept
+    @cython.locals(i=cython.longlong, longest=cython.double, least=cython.double, low=cython.double,
+                   middle=cython.double)
+    cdef void look_at_others(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, most_dram=cython.double, most_l2=cython.double,
                    i=cython.longlong, slot=cython.longlong, clock=cython.longlong, progress=cython.double,
                    own_dram=cython.double, work=cython.double, longer=cython.double, own_cycle=cython.double,
                    dram_load=cython.double, l2_load=cython.double)
-    cdef void look_at_others(self, long long domain) noexcept
+    cdef void wait_beside(self, long long domain, double queue) noexcept
+    @cython.locals(total=cython.double, i=cython.longlong, slot=cython.longlong, every=cython.double,
+                   d=cython.longlong, here=cython.double, load=cython.double, blocks=cython.double)
+    cdef double under_way(self, long long domain) noexcept
+    @cython.locals(dram=cython.double, i=cython.longlong, clock=cython.longlong, slowed=cython.double)
+    cdef double served_beside(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong, done=cython.double)
     cdef double served(self, long long domain) noexcept
     @cython.locals(total=cython.double, clock=cython.longlong)

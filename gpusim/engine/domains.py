@@ -11,10 +11,13 @@ from collections.abc import Callable
 from gpusim.engine.launches import OWN, WAIT, Launches
 from gpusim.engine.tables import reals, zeros
 from gpusim.model.clock import power_cycle
-from gpusim.model.memory import memory_slowdown, wait_slowdown
+from gpusim.model.memory import MemoryWait, dram_queue, memory_slowdown, wait_slowdown
 
 Slowdowns = Callable[[int, float, float, float, float], dict[int, float]]
 SLACK = 1e-9  # relative, of what a domain can serve: rounding is no excess
+STAYS_BUSY = 0.98  # of what DRAM serves without `dram_queue`: the queue grows no further where it would serve less [D]
+QUEUE_HALVINGS = 6  # of the longest queue, after which its length no longer matters
+UNDER_WAY = MemoryWait._fields.index("under_way")
 
 
 class Domains:
@@ -151,7 +154,11 @@ class Domains:
                 self.slowdown[clocks + launches.active[i]] = self.beside[i]
 
     def look_at_others(self, domain: int) -> None:
-        """Slowdown of each launch in a domain by reads that take longer beside others, or after other code."""
+        """Slowdown of each launch in a domain by reads that take longer beside others, or after other code.
+
+        What is under way to a full DRAM makes reads wait. Kernels that wait ask for less: the queue is as long as it
+        can be with DRAM as busy.
+        """
         launches = self.launches
         for i in range(launches.active_count):
             self.beside[i] = 0.0
@@ -160,6 +167,29 @@ class Domains:
         if launches.active_count == 1 and launches.code_lost[launches.active[0]] == 0.0:
             return
         self.served(domain)
+        self.wait_beside(domain, 0.0)
+        if launches.active_count == 1:
+            return
+        longest = dram_queue(self.dram_served if self.dram_served < 1.0 else 1.0, self.under_way(domain))
+        if longest <= 0.0:
+            return
+        least = STAYS_BUSY * self.served_beside(domain)
+        self.wait_beside(domain, longest)
+        if self.served_beside(domain) >= least:
+            return
+        low = 0.0
+        for _ in range(QUEUE_HALVINGS):
+            middle = (low + longest) / 2.0
+            self.wait_beside(domain, middle)
+            if self.served_beside(domain) < least:
+                longest = middle
+            else:
+                low = middle
+        self.wait_beside(domain, low)
+
+    def wait_beside(self, domain: int, queue: float) -> None:
+        """Slowdown of each launch in a domain beside the others, with some `dram_queue`."""
+        launches = self.launches
         dram = self.dram_served
         l2 = self.l2_served
         most_dram = dram if dram > 1.0 else 1.0
@@ -176,13 +206,41 @@ class Domains:
                 launches.wait,
                 launches.code_lost[slot],
                 slot * WAIT,
+                queue,
             )
+            self.beside[i] = 0.0
             if longer > 1.0:
                 work = self.progress[clock] / self.capacity[domain]
                 own_cycle = self.cycle_of(slot, domain)
                 dram_load = work * launches.dram_each[slot]
                 l2_load = work * launches.l2_each[slot]
                 self.beside[i] = longer * memory_slowdown(dram_load, l2_load, launches.own, own_cycle, slot * OWN)
+
+    def under_way(self, domain: int) -> float:
+        """Time that the DRAM of a domain needs for what kernels have under way, as far as it binds them."""
+        launches = self.launches
+        total = 0.0
+        for i in range(launches.active_count):
+            slot = launches.active[i]
+            every = 0.0
+            for d in range(self.count):
+                every += self.progress[d * self.slots + slot]
+            if every > 0.0:
+                here = self.progress[domain * self.slots + slot]
+                load = here * launches.dram_each[slot] / self.capacity[domain]
+                blocks = launches.resident[slot] * here / every
+                total += blocks * (load if load < 1.0 else 1.0) * launches.wait[slot * WAIT + UNDER_WAY]
+        return total / self.capacity[domain]
+
+    def served_beside(self, domain: int) -> float:
+        """Service of the DRAM of a domain with launches as slow as they are beside the others."""
+        dram = 0.0
+        for i in range(self.launches.active_count):
+            clock = domain * self.slots + self.launches.active[i]
+            slowed = self.slowdown[clock]
+            slowed = self.beside[i] if self.beside[i] > slowed else slowed
+            dram += self.progress[clock] / slowed * self.launches.dram_demand[self.launches.active[i]]
+        return dram
 
     def start_queue(self, domain: int, slot: int) -> float:
         """How many times as fast as blocks can start those of a launch would end; 1 where they can."""

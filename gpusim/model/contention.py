@@ -410,19 +410,22 @@ def memory_stall_share(mix: Mix | None) -> float:
     return 0.0 if mix is None else _of(mix.memory_stall_percent) / 100.0
 
 
-def queued_shares(mix: Mix | None, exposed: float = 1.0) -> tuple[float, float]:
+def queued_shares(mix: Mix | None, exposed: float = 1.0, full: float = 0.0) -> tuple[float, float]:
     """Most of a kernel's recorded time that it can have waited for queues of L2 and DRAM (0 to 1), by its stalls.
 
     Two parts: waits for reads, which count as latency, and throttles, which do not. 1 and 0 where no stalls tell.
     Throttles are such queues throughout. So is the long scoreboard while the queue is full, and as far as the kernel
-    reads ahead of the latency [D]: ``exposed`` is the share of its waits that the latency takes.
+    reads ahead of the latency [D]: ``exposed`` is the share of its waits that the latency takes. Where DRAM was full
+    (``full``, 0 to 1), warps of a kernel that reads ahead wait at barriers for what its other stalls wait for [D].
     """
     recorded = _recorded_stalls(mix)
     if recorded is None:
         return 1.0, 0.0
     stalls, total = recorded
     throttled = (_of(stalls.lg_throttle) + _of(stalls.mio_throttle)) / total
-    return _queued_reads(stalls, total, 1.0 - exposed), throttled
+    ahead, others = 1.0 - exposed, total - _of(stalls.barrier)
+    at_barriers = full * ahead * _of(stalls.barrier) / others if others > 0.0 else 0.0
+    return (1.0 + at_barriers) * _queued_reads(stalls, total, ahead), throttled
 
 
 def full_queue_share(mix: Mix | None) -> float:

@@ -23,6 +23,8 @@ CODE_LATENCY = 5.2  # of code that caches have lost, over that as recorded ([V] 
 STREAM_QUEUE = 1.0  # how much longer, relative, reads from DRAM take where it is as busy as it can be: of a copy on an
 # H100 1.10, 1.21 and 1.32 times at 0.36, 0.48 and 0.59 over 0.20 ([V] experiments/single_resource); of lost code beside
 # reads 1.26 and 1.86 at 0.34 and 0.82 over 0.04 ([V] experiments/neighbours, code_beside.csv)
+IDLE_READ_US = 0.6  # of a copy from an idle DRAM. From a full one it takes as long as DRAM needs for all that is
+# under way, and a read of 4 bytes 0.6 times that: 0.36 us where DRAM is idle ([V] h200_microbench, under_way.csv)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -50,6 +52,10 @@ class MemoryWait(NamedTuple):
     passing: float = 0.0  # bytes that DRAM moves in its recorded time, if others keep it busy
     touched: float = 0.0  # bytes that it reads and writes itself
     code: float = 0.0  # share of its recorded time, in which its warps wait for instructions and constants
+    ahead: float = 0.0  # `IDLE_READ_US` over the time for which its reads are ahead of their use; 0: they are not
+    # time that DRAM needs for what a resident block has under way where DRAM binds the kernel, over `IDLE_READ_US`
+    under_way: float = 0.0
+    own_under_way: float = 0.0  # the same of all its blocks in its recording, as far as DRAM bound it
 
 
 def lost_share(touched: float) -> float:
@@ -63,14 +69,34 @@ def lost_to_others(own: float, others: float) -> float:
     return 1.0 - (1.0 - lost_share(own + others)) / held if held > 0.0 else 0.0
 
 
+def dram_queue(busy: float, under_way: float) -> float:
+    """How much longer a read takes because DRAM is full, relative to one from an idle DRAM.
+
+    By Little's law, reads take as long as DRAM needs for all that is under way: `STREAM_QUEUE` tells part of that.
+
+    Args:
+        busy: share of the time in which DRAM is busy.
+        under_way: time that it needs for what is under way, over `IDLE_READ_US`.
+    """
+    more = under_way - 1.0 - STREAM_QUEUE
+    return busy * busy * busy * busy * more if more > 0.0 else 0.0
+
+
 def wait_slowdown(
-    dram: float, l2: float, own_dram: float, wait: Sequence[float], code_lost: float = 0.0, at: int = 0
+    dram: float,
+    l2: float,
+    own_dram: float,
+    wait: Sequence[float],
+    code_lost: float = 0.0,
+    at: int = 0,
+    queue: float = 0.0,
 ) -> float:
     """Factor by which other kernels lengthen a kernel's time, because its reads take longer.
 
-    Reads from L2 and from DRAM take longer the busier these are. Traffic of other kernels with DRAM also replaces the
-    kernel's data in L2: DRAM then serves reads that L2 served in the recording. It also serves instructions and
-    constants, where other code ran since the kernel ran last.
+    Reads from L2 and from DRAM take longer the busier these are; where DRAM is full, reads from L2 wait behind others'.
+    Traffic of other kernels with DRAM also replaces the kernel's data in L2: DRAM then serves reads that L2 served in
+    the recording. It also serves instructions and constants, where other code ran since the kernel ran last. A kernel
+    that reads ahead is slowed by reads that take longer than they are ahead.
 
     Args:
         dram: share of the time in which others keep DRAM busy, 0 to 1.
@@ -79,16 +105,23 @@ def wait_slowdown(
         wait: a `MemoryWait`.
         code_lost: share of its code that the caches have lost, 0 to 1.
         at: where it begins in ``wait``; the core keeps those of all launches in one table.
+        queue: as of `dram_queue`, by all kernels.
     """
     share = wait[at]
     serial = wait[at + 1]
     recorded = wait[at + 2]
     misses = recorded + (1.0 - recorded) * lost_to_others(wait[at + 4], wait[at + 3] * dram)
-    queue = 1.0 + STREAM_QUEUE * (own_dram + dram) * (own_dram + dram)
-    before = 1.0 - recorded + recorded * MISS_LATENCY * (1.0 + STREAM_QUEUE * own_dram * own_dram)
-    now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2) + misses * MISS_LATENCY * queue
-    longer = share * (now / before - 1.0) + wait[at + 5] * code_lost * (CODE_LATENCY * queue - 1.0)
-    return math.sqrt(1.0 + longer * (2.0 * serial + longer))
+    own_queue = dram_queue(own_dram, wait[at + 8])
+    own_queue = own_queue if own_queue < queue else queue
+    read = 1.0 + STREAM_QUEUE * (own_dram + dram) * (own_dram + dram) + queue
+    own_read = 1.0 + STREAM_QUEUE * own_dram * own_dram + own_queue
+    before = (1.0 - recorded) * (1.0 + MISS_LATENCY * own_queue) + recorded * MISS_LATENCY * own_read
+    now = (1.0 - misses) * (1.0 + HIT_QUEUE * l2 + MISS_LATENCY * queue) + misses * MISS_LATENCY * read
+    longer = share * (now / before - 1.0) + wait[at + 5] * code_lost * (CODE_LATENCY * read - 1.0)
+    ahead = wait[at + 6] * read
+    own_ahead = wait[at + 6] * own_read
+    late = (ahead if ahead > 1.0 else 1.0) / (own_ahead if own_ahead > 1.0 else 1.0) - 1.0
+    return math.sqrt(1.0 + longer * (2.0 * serial + longer)) + late
 
 
 def memory_slowdown(dram: float, l2: float, own: Sequence[float], cycle: float = 1.0, at: int = 0) -> float:
@@ -144,6 +177,14 @@ def memory_free_share(dram_busy: float, l2_busy: float) -> float:
     l4 = l2_busy * l2_busy * l2_busy * l2_busy
     rest = math.sqrt(math.sqrt(1.0 - l4 * l4))
     return math.sqrt(max(rest - dram_busy * dram_busy, 0.0004))
+
+
+def dram_fullness(busy: float) -> float:
+    """How far DRAM was full in a recording, 0 to 1, from how busy it was, relative to streams.
+
+    It may sustain as little as `LEAST_SHARE` of streams, and is not full below that [D].
+    """
+    return max(0.0, min(1.0, busy) - LEAST_SHARE) / (1.0 - LEAST_SHARE)
 
 
 def l2_busy_at(waited: float) -> float:
