@@ -32,9 +32,14 @@ MAX_STATIC_BYTES = 49152
 FEWEST, ALL = 3, 100  # examples; ALL is what the profile `release` has
 
 
-def examples(most: int, **more: Any) -> settings:
-    """Settings of a property test: so many examples before a release, and the profile's share of them every day."""
-    return settings(max_examples=max(FEWEST, most * settings.default.max_examples // ALL), **more)
+def examples(most: int, everyday: int | None = None, **more: Any) -> settings:
+    """Settings of a property test: so many examples before a release, and the profile's share of them every day.
+
+    Where an example takes long, every day has `everyday` of them.
+    """
+    share = settings.default.max_examples / ALL
+    count = int(most * share) if everyday is None or share >= 1 else everyday
+    return settings(max_examples=max(FEWEST, count), **more)
 
 
 AnyOperation = Kernel | Convolution | Copy | Host

@@ -286,6 +286,15 @@ KINDS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_drawn(kind: str, tmp_path: Path, capsys: Capture) -> None:
+    assert cli.main(["plot", kind, *KINDS[kind], "-o", str(tmp_path / "a.svg")]) == 0
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
+    assert capsys.readouterr().out.splitlines()[0].startswith(f"{tmp_path / 'a.svg'}: ")
+
+
+@pytest.mark.parametrize(
+    "kind", [one if one == "policies" else pytest.param(one, marks=pytest.mark.release) for one in KINDS]
+)
 def test_a_kind_is_drawn_the_same_again(kind: str, tmp_path: Path, capsys: Capture) -> None:
     for name in ("a.svg", "b.svg"):
         assert cli.main(["plot", kind, *KINDS[kind], "-o", str(tmp_path / name)]) == 0

@@ -27,7 +27,7 @@ from gpusim.common.errors import InputError
 from gpusim.session import Session
 from gpusim.trace.format import Trace
 from gpusim.trace.graph import Graph, graph_of, ordered
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, ConvolutionShape, Operation
 
 TRACES = Path(__file__).resolve().parent.parent / "traces"
 GPU = tiny()
@@ -323,10 +323,20 @@ def test_the_same_twice() -> None:
 # ---- recorded traces
 
 
-@pytest.fixture(scope="module")
-def module() -> Selection:
-    """A block of ResNet-50, whole: four convolutions with all their algorithms."""
-    return select(load_trace(TRACES / "resnet50_3a.json.gz"), load_gpu("h200"), memory_bytes=64 * 2**20)
+@pytest.fixture(scope="module", params=[2, pytest.param(None, marks=pytest.mark.release)], ids=["some", "whole"])
+def module(request: pytest.FixtureRequest) -> Selection:
+    """A block of ResNet-50: four convolutions with the one they had and two other algorithms, or with all."""
+    recorded = load_trace(TRACES / "resnet50_3a.json.gz")
+    streams = tuple(
+        one.model_copy(update={"operations": tuple(fewer(op, request.param) for op in one.operations)})
+        for one in recorded.streams
+    )
+    made = recorded.model_copy(update={"streams": streams})
+    return select(made, load_gpu("h200"), memory_bytes=64 * 2**20)
+
+
+def fewer(op: Operation, most: int | None) -> Operation:
+    return op.model_copy(update={"alternatives": op.alternatives[:most]}) if isinstance(op, Convolution) else op
 
 
 def test_a_recorded_module_is_no_worse_than_any_policy(module: Selection) -> None:

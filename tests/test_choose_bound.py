@@ -177,7 +177,7 @@ def draw_plan(draw: st.DrawFn, bounds: Bounds, work: PlannedWork) -> Plan:
     return draw(st.sampled_from(list(first_splits(bounds.session.gpu, plan, lane_weights(bounds, plan)))))
 
 
-@examples(24)
+@examples(24, everyday=3)
 @given(recorded_plans())
 def test_no_replay_of_recorded_kernels_beats_the_bound(given: tuple[Bounds, PlannedWork, list[Plan]]) -> None:
     """A convolution takes longer after others, by as much as these touch: any part of a module, by any algorithms."""

@@ -166,7 +166,7 @@ def kernels_beside(draw: st.DrawFn) -> dict[str, list[Option]]:
     return {id: [option() for _ in range(draw(st.integers(1, 2)))] for id in "abc"}
 
 
-@examples(24)
+@examples(24, everyday=4)
 @given(kernels_beside(), st.data())
 def test_no_mix_earns_more_than_those_that_are_looked_at(options: dict[str, list[Option]], data: st.DataObject) -> None:
     """Any numbers of blocks of any kernels, small ones too: those have no price, but may slow who slows another."""

@@ -27,6 +27,7 @@ from experiments.control_worth.report import (
     significant,
 )
 from experiments.control_worth.run import GPU, OTHER_GPU, STUDY, evidence, evidence_of
+from experiments.hardware_check import run as hardware_check
 from experiments.plans import condensed, makespans_us
 from experiments.rows import from_csv
 from gpusim.trace.operations import Convolution
@@ -273,11 +274,14 @@ def test_the_share_shrinks_a_large_gain_and_leaves_no_gain_at_zero() -> None:
     assert WAYS["a share of it"](20.0, others) == 10.0 and WAYS["a share of it"](0.0, others) == 0.0
 
 
-def test_an_error_belongs_to_the_gpu_that_showed_it() -> None:
+def test_an_error_belongs_to_the_gpu_that_showed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    us = hardware_check.operation_us("inception_5b_b16")
+    monkeypatch.setattr(hardware_check, "operation_us", lambda module: us)  # for each it fits all kernels
     here, there = again("algorithms", 1, (5.0, 2.0)), again("algorithms", 1, (7.0, 1.0), test="third")
     found = evidence([row("algorithms", "best", 2.0, 1.0)], [here, there])
     assert [one.measured for one in found[GPU]["algorithms"]] == [1.0, 2.0]
     assert [one.measured for one in found[OTHER_GPU]["algorithms"]] == [1.0]
+    assert {one.operation_us for one in found[OTHER_GPU]["plan"]} == {us} and us > 0.0
     assert not found[GPU]["plan"] and {one.workload for one in found[OTHER_GPU]["plan"]} > {"inception_3a"}
 
 

@@ -108,6 +108,7 @@ def test_copies_are_hatched_and_no_operation_is_named() -> None:
 def test_text_has_the_size_of_the_style_whatever_the_width(draw: Callable[[Result], Figure], chosen: Style) -> None:
     with styled(chosen):
         figure = draw(TWO)
+    figure.set_layout_engine("none")  # it takes long, and moves texts only
     figure.draw_without_rendering()
     assert figure.get_figwidth() == chosen.width
     shown = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text() and text.get_visible()]
