@@ -32,6 +32,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = tempfile.TemporaryDirectory(prefix="gpusim-tests-", ignore_cleanup_errors=True)
     os.environ["XDG_CACHE_HOME"] = CACHE.name
 
+gc.disable()  # until all is imported and collected, of which nothing is garbage
+
 # Workers and the commands that tests start share compiled sources, even where Python is told to write none.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -78,6 +80,7 @@ if hasattr(PROVIDERS, "_get_local_constants"):
 def pytest_collection_finish() -> None:
     """Spare the garbage collector all that was imported and collected: it would look through it again and again."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -125,6 +128,14 @@ def core(request: pytest.FixtureRequest) -> ModuleType:
     """The core of the engine: plain, and compiled where one was built."""
     module: ModuleType = request.param
     return module
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gpusim replay --out` leaves its pictures empty; tests/test_cli_replay.py and tests/test_plots.py draw."""
+    for picture in ("gantt", "usage"):
+        monkeypatch.setattr(f"gpusim.results.plots.{picture}", lambda result: None)
+    monkeypatch.setattr("gpusim.commands.replay_folder.save_figure", lambda figure, path: path.touch())
 
 
 @pytest.fixture

@@ -139,6 +139,7 @@ def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytes
     assert "Makespan saved" not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_replay_table_on_a_terminal(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -237,6 +238,7 @@ def test_replay_says_why_nobody_knows(capsys: Capture) -> None:
     assert row["error_band_reason"] == "not validated: nothing measured on k40c"
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_what_was_not_counted_is_unknown(tmp_path: Path, capsys: Capture) -> None:
     """The paper's table has no counters: nothing says what binds a kernel, nor that DRAM is idle."""
     argv = ["replay", TABLE_1, "--policy", "leftover", "--details=kernels", "--out", str(tmp_path / "out")]
@@ -460,6 +462,7 @@ def test_out_writes_the_same_bytes_again(tmp_path: Path, capsys: Capture) -> Non
     assert sorted(os.listdir(tmp_path)) == ["one", "two"]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_out_holds_everything(tmp_path: Path, capsys: Capture) -> None:
     argv = ("replay", TABLE_1, "--policy", "leftover", "--json", "--out", str(tmp_path / "out"))
     printed = run_json(capsys, *argv)

@@ -268,7 +268,7 @@ def test_work_is_conserved(core: ModuleType, scene: Scene) -> None:
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the core is not compiled here")
-@examples(200)
+@examples(200, everyday=30)
 @given(scene=scenes(most_blocks=400))
 def test_compiled_and_plain_core_agree_to_the_bit(scene: Scene) -> None:
     assert played(used_core, scene) == played(plain_core(), scene)

@@ -110,7 +110,7 @@ def _where(result: Result) -> list[tuple[int, int, int, float, float]]:
     return [(at.run, at.sm, at.blocks, round(at.start_us, 6), round(at.end_us, 6)) for at in result.placements]
 
 
-@examples(25, phases=[Phase.explicit, Phase.generate])  # to shrink what takes seconds takes for ever
+@examples(25, everyday=4, phases=[Phase.explicit, Phase.generate])  # to shrink what takes seconds takes for ever
 @given(trace=traces(max_streams=8, max_operations=3, max_blocks_x=150), policy=st.sampled_from(POLICIES))
 def test_random_traces_take_as_long_as_one_process_a_block(trace: Trace, policy: str) -> None:
     fast, slow = both(trace, policy)

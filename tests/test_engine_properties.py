@@ -234,7 +234,7 @@ def anchored_model(launch: KernelLaunch) -> KernelModel:
     return MODELS.model(launch, "")
 
 
-@examples(150)
+@examples(150, everyday=25)
 @given(trace=traces(), policy=POLICIES)
 def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, SESSION.replay(trace, policy))
@@ -265,7 +265,7 @@ def test_one_stream_is_as_long_as_alone(trace: Trace) -> None:
 
 
 @examples(40)
-@given(trace=traces(), policy=POLICIES)
+@given(trace=traces(max_streams=4, max_operations=6), policy=POLICIES)
 def test_the_same_replay_twice_is_the_same(trace: Trace, policy: str) -> None:
     assert Session(H200).replay(trace, policy) == Session(H200).replay(trace, policy)
 

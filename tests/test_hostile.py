@@ -342,6 +342,7 @@ def test_a_text_in_csv_is_no_formula_and_comes_back(texts: list[str]) -> None:
     assert csv_line([-1.5, 2, None]) == "-1.5,2,\n"
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_names_that_begin_like_formulas_reach_csv_harmlessly(tmp_path: Path) -> None:
     streams = (
         {"name": "-s", "operations": [operation("-a", name="=HYPERLINK(1)"), operation("b", name="plain")]},

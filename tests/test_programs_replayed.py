@@ -201,6 +201,7 @@ def test_two_modules_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert {row["policy"]: row["stp"] for row in rows}["leftover"] == found.metrics["stp"]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_tables_show_programs_where_they_say_more_than_streams(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

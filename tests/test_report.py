@@ -129,6 +129,7 @@ def test_the_same_comparison_gives_the_same_bytes(content: Content, comparison: 
     assert page(content) == page(content_of(comparison))
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_folder_gives_the_page_of_its_replay(tmp_path: Path) -> None:
     wanted = [str(MODULE), "--policy", "serial", "--policy", "leftover"]
     assert main(["replay", *wanted, "--out", str(tmp_path / "out")]) == 0
@@ -137,6 +138,7 @@ def test_a_folder_gives_the_page_of_its_replay(tmp_path: Path) -> None:
     assert (tmp_path / "folder.html").read_bytes() == (tmp_path / "trace.html").read_bytes()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_of_a_large_trace_what_each_sm_held_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(contents, "MOST_HELD", 11)
     monkeypatch.setattr(contents, "MOST_RUNS", 10)

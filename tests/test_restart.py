@@ -298,6 +298,7 @@ def test_dependent_streams_get_a_note(tmp_path: Path, capsys: pytest.CaptureFixt
     assert note in " ".join(capsys.readouterr().out.splitlines())
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_policy_under_which_a_stream_starves_has_no_stp(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
