@@ -117,7 +117,7 @@ def test_the_least_of_an_operation_is_its_longest_chain_and_all_its_work() -> No
     )
 
 
-@examples(150)
+@examples(150, everyday=20)
 @given(problems(most=4), st.integers(0, 2**31 - 1), st.data())
 def test_no_replay_beats_the_bound(made: Trace, seed: int, data: st.DataObject) -> None:
     """Thousands of random plans in the release profile, whatever the jitter of blocks."""
@@ -130,7 +130,7 @@ def test_no_replay_beats_the_bound(made: Trace, seed: int, data: st.DataObject) 
         assert max(any_us, bounds.of_plan(work, every[at])) <= us * (1.0 + 1e-9)
 
 
-@examples(300)
+@examples(300, everyday=50)
 @given(st.lists(kernels(max_blocks_x=300), min_size=2, max_size=4), st.sampled_from(["leftover", "even", "inter-sm"]))
 def test_no_replay_of_kernels_with_counters_beats_the_bound(launches: list[KernelLaunch], policy: str) -> None:
     """Kernels that different resources of an SM bind may run side by side at full speed."""

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpusim import Session, load_trace
+from gpusim.model.memory import MemoryLoad, memory_slowdown
+
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MIXED = ROOT / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
@@ -134,8 +137,9 @@ import sys, gpusim
 from gpusim.engine import compiled, core
 from gpusim.model.memory import MemoryLoad, memory_slowdown
 print(int(compiled.is_plain(core)), memory_slowdown(2.0, 0.0, MemoryLoad(1.0, 0.0)))
+session, trace = gpusim.Session("h200"), gpusim.load_trace(sys.argv[1])
 for policy in ("serial", "inter-sm"):
-    print(gpusim.replay(gpusim.load_trace(sys.argv[1]), gpusim.load_gpu("h200"), policy=policy).makespan_us)
+    print(session.makespan_us(trace, policy))
 """
 AS_IT_IS = """
 import sys, gpusim
@@ -160,7 +164,9 @@ def test_a_change_of_the_memory_term_is_one_function(tmp_path: Path) -> None:
     """Kernels alone keep their times, and others do not. No compiled core of other sources runs."""
     package = changed("rows", tmp_path)
     plain, slowdown, serial, shared = map(float, python(package, "-c", MEMORY, str(MIXED)).split())
-    _, slowdown_now, serial_now, shared_now = map(float, python(ROOT, "-c", MEMORY, str(MIXED)).split())
+    session, trace = Session("h200"), load_trace(MIXED)
+    slowdown_now = memory_slowdown(2.0, 0.0, MemoryLoad(1.0, 0.0))
+    serial_now, shared_now = (session.makespan_us(trace, policy) for policy in ("serial", "inter-sm"))
     assert plain
     assert (slowdown, slowdown_now) == (pytest.approx(3.5**0.5), pytest.approx(3.0**0.5))
     assert serial == pytest.approx(serial_now, rel=1e-9)

@@ -90,9 +90,13 @@ def test_predictions_read_neither_outcomes_nor_the_recordings_beside_them(
     assert [row.measured_ms for row in other] == [2.0 * row.measured_ms for row in moved]
 
 
-def test_recordings_of_the_same_gpu_are_not_moved(folders: tuple[Path, Path]) -> None:
+@pytest.fixture(scope="module")
+def own(folders: tuple[Path, Path]) -> list[Scored]:
+    return _score(Case(str(folders[1]), "h200"))
+
+
+def test_recordings_of_the_same_gpu_are_not_moved(folders: tuple[Path, Path], own: Sequence[Scored]) -> None:
     """From recordings in another folder the prediction is what it is from those beside the outcomes."""
-    own = _score(Case(str(folders[1]), "h200"))
     same = _score(Case(str(folders[1]), "h200", str(folders[1]), "h200"))
     assert [row for row in same if row.experiment != "solo"] == own
 
@@ -120,9 +124,9 @@ def scaled(folders: tuple[Path, Path]) -> list[Scored]:
     return _score(Case(str(folders[1]), "h200", scaling=(32, 72)))
 
 
-def test_scaling_points_are_inputs_and_not_scored(folders: tuple[Path, Path], scaled: Sequence[Scored]) -> None:
+def test_scaling_points_are_inputs_and_not_scored(own: Sequence[Scored], scaled: Sequence[Scored]) -> None:
     """And they make what is scored better."""
-    without = {row.key: row for row in _score(Case(str(folders[1]), "h200"))}
+    without = {row.key: row for row in own}
     assert not {row.key.split("|")[1] for row in scaled} & {"32", "72"}
     assert len(scaled) == len(without) - 2 * len(CURVES)
     better, plain = (summaries(rows, {})[0] for rows in (scaled, [without[row.key] for row in scaled]))
@@ -200,7 +204,10 @@ def test_command_across_gpus(one: tuple[Path, Path], tmp_path: Path, capsys: pyt
         assert [row["experiment"] for row in csv.DictReader(file)] == ["solo"] + ["sm_curve"] * 14
 
 
-def test_command_with_scaling_points(one: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_with_scaling_points(
+    one: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # in this process, so that a kernel is fitted once
     assert cli.main(["validate", str(one[1]), "--scaling", "32,72"]) == 0
     tables = capsys.readouterr().out.split("\n\n")
     assert tables[1].splitlines()[0] == "With recorded times on 32 and 72 SMs, and without, on the same rows: MAPE %"
