@@ -156,14 +156,14 @@ def test_a_launch_of_few_waves_takes_what_each_of_its_blocks_takes(core: ModuleT
 def test_looking_in_between_changes_nothing_that_matters(core: ModuleType, step: float) -> None:
     """A policy that wants to be woken, or a request that arrives, cuts steady updates short."""
     array = array_of(core, 4, rates=own_pace(0.125, 0.09))
-    submit(array, 0, 16_000, caps=2)
-    submit(array, 1, 16_000, caps=1)
+    submit(array, 0, 4_000, caps=2)
+    submit(array, 1, 4_000, caps=1)
     line(array, 0, 1, queues=[0, 1])
     found: list[tuple[int, float]] = []
     while len(found) < 2:
         found += ends(array, array.now + step)
-    assert found[0] == (0, pytest.approx(16_000 / 8 / 0.125, rel=1e-3))
-    assert found[1] == (1, pytest.approx(16_000 / 4 / 0.09, rel=1e-3))
+    assert found[0] == (0, pytest.approx(4_000 / 8 / 0.125, rel=1e-3))
+    assert found[1] == (1, pytest.approx(4_000 / 4 / 0.09, rel=1e-3))
 
 
 def test_usage_is_what_residents_hold(core: ModuleType) -> None:

@@ -240,7 +240,7 @@ def test_random_traces_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, SESSION.replay(trace, policy))
 
 
-@examples(100)
+@examples(100, everyday=15)
 @given(trace=traces(max_streams=4, max_operations=6, with_arrivals=True), policy=POLICIES)
 def test_random_traces_with_arrivals_keep_to_the_rules(trace: Trace, policy: str) -> None:
     check(trace, SESSION.replay(trace, policy))

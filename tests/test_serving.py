@@ -32,7 +32,7 @@ def test_the_first_requests_are_left_out_and_percentiles_given() -> None:
 
 
 def test_random_arrivals_have_a_confidence_interval() -> None:
-    arrivals = PoissonArrivals(rate_per_s=20_000.0, count=50, seed=0)
+    arrivals = PoissonArrivals(rate_per_s=20_000.0, count=25, seed=0)
     ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism in ("in turn", "streams")]
     advice = advised(two(4, 4, arrivals=arrivals), ways=ways)
     assert advice.objective == "antt"
@@ -46,7 +46,7 @@ def test_arrivals_of_other_seeds_are_worked_out_once_for_all_settings(monkeypatc
     made: list[Trace] = []
     monkeypatch.setattr(advise_module, "other_seeds", lambda trace: made.append(trace) or iter([trace, trace]))
     ways = [Setting("streams", f"way {n}", "leftover") for n in range(3)]
-    advice = advised(two(arrivals=PoissonArrivals(rate_per_s=1000.0, count=5, seed=0)), ways=ways)
+    advice = advised(two(arrivals=PoissonArrivals(rate_per_s=20_000.0, count=5, seed=0)), ways=ways)
     assert len(advice.choices) == 3 and len(made) == 3, "as estimated, and as the two extremes of uncounted kernels"
     assert advice.best.interval_us == {"a": 0.0}, "all three seeds are one here"
 
