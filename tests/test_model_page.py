@@ -10,7 +10,7 @@ import pytest
 from experiments.h200_validation.evidence import CELLS, LATENCY
 from experiments.h200_validation.variants import ABLATION, DESIGNS
 from gpusim.calibrate import blocks, fit, kernels, scaling
-from gpusim.engine import code, skipping, sm_array
+from gpusim.engine import code, domains, skipping, sm_array
 from gpusim.model import clock, contention, front_end, kernel, memory, mixing
 from gpusim.trace import fields
 from gpusim.trace import kernels as recorded
@@ -39,7 +39,11 @@ SAID = [  # words of the page with the numbers of the code
     f"ρ and λ are limited to {memory.MOST_BUSY:g}",
     f"the smaller of λ/{memory.LEAST_SHARE:g} ",
     f"({memory.HALVINGS} bisections)",
-    f"(1 + {memory.HIT_QUEUE:g} ε) + {memory.MISS_LATENCY:g} μ J",
+    f"(1 + {memory.HIT_QUEUE:g} ε + {memory.MISS_LATENCY:g} ψ) + {memory.MISS_LATENCY:g} μ J",
+    f"Φ = max(0, min(1, ρ) - {memory.LEAST_SHARE:g})/{1 - memory.LEAST_SHARE:.1g}",
+    f"bytes/({memory.IDLE_READ_US:g} `dram_sustained`)",
+    f"ahead = {memory.IDLE_READ_US:g} B l1_read_bytes",
+    f"under {domains.STAYS_BUSY:g} of what it serves at ψ = 0, {domains.QUEUE_HALVINGS} bisections",
     f"({memory.CODE_LATENCY:g} J - 1)",
     f"Λ counts {code.LOST_APART:g} times",
     f"{contention.DRAM_LATENCY_CYCLES:g} (missed + (1 - missed)/{memory.MISS_LATENCY:g})",
@@ -89,7 +93,7 @@ def test_the_page_is_short() -> None:
 
 
 def test_reads_that_dram_served_queue_as_the_page_says() -> None:
-    assert memory.STREAM_QUEUE == 1.0 and "before = 1-μ₀ + 2.34 μ₀ (1 + δ₀²)" in PAGE
+    assert memory.STREAM_QUEUE == 1.0 and "J = 1+(δ₀+δ)²+ψ" in PAGE and "max(0, Σv-2)" in PAGE
 
 
 @pytest.mark.parametrize("words", SAID)

@@ -38,8 +38,8 @@ CELLS = (  # term, kernel, other kernel, SMs, whether the kernel's blocks are th
 def values_table() -> str:
     """The value of each constant on the H200."""
     model = load_gpu(GPU_NAME).model
-    rows = [(f"`{name}`", f"{getattr(model, name):g}") for name in ModelConstants.model_fields]
-    return table(("constant", "value"), rows)
+    rows = [f"|`{name}`|{getattr(model, name):g}|" for name in ModelConstants.model_fields]
+    return "\n".join(("|constant|value|", "|---|---|", *rows))
 
 
 def cells_table() -> str:

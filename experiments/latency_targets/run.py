@@ -1,0 +1,248 @@
+"""Do the settings that `gpusim advise --slo` chooses hold the target: two programs that restart, measured on an H200.
+
+`python experiments/latency_targets/run.py [--out DIR] [--jobs N]`
+
+Each of two programs starts again whenever it ends. measured.csv has the time of a pass of each, alone and in every way
+to share the GPU. This predicts the same with `gpusim.advise` from the traces of the programs alone, and follows its
+choice for some targets. It writes README.md, result.csv and slowdowns.png beside itself (or to DIR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import gpusim
+from experiments.advise.run import PROGRAMS
+from experiments.markdown import table
+from experiments.rows import lines
+from experiments.study import Run, Study
+from gpusim.choose.advise import advise
+from gpusim.choose.settings import Setting, settings
+from gpusim.common.tables import grouped
+from gpusim.results.style import COLOURS, GREY, MARKERS, PAGE, Style, legend_below, new_figure, save_figure, styled
+from gpusim.session import Session
+from gpusim.trace.edit import merge
+
+MEASURED = Path(__file__).resolve().parent / "measured.csv"
+GPU = "h200"
+ALONE = "alone"
+TARGETS = (1.2, 1.5, 2.0, 3.0)  # slowdowns of the program that has a target
+WITHIN = 0.02  # of a target, that passes may take longer and still hold it: runs differ by as much
+
+
+@dataclass(frozen=True)
+class Row:
+    """A program that restarts beside another one that does.
+
+    Attributes:
+        pair: the names of both.
+        mechanism, setting: how they share the GPU, as `gpusim.choose.settings.Setting` has them.
+        program: a or b, the first or the second of the pair.
+        predicted, measured: slowdown, the mean time of a pass over that alone on the whole GPU.
+        measured_p95: the 95th percentile of its passes over the same.
+    """
+
+    pair: str
+    mechanism: str
+    setting: str
+    program: str
+    predicted: float
+    measured: float
+    measured_p95: float
+
+    @property
+    def error_percent(self) -> float:
+        """Of the predicted slowdown."""
+        return 100.0 * (self.predicted / self.measured - 1.0)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A target of one program, and the setting that keeps it in which the other program progresses most.
+
+    Attributes:
+        pair, program: whose target it is.
+        target: the largest slowdown.
+        possible: whether any setting holds the target, as measured.
+        setting: the one chosen by the predictions; None: none keeps the target.
+        over: measured slowdown over the target in that setting.
+        kept: what the other program's measured progress there is of the most in any setting that holds the target.
+    """
+
+    pair: str
+    program: str
+    target: float
+    possible: bool
+    setting: str | None
+    over: float = 0.0
+    kept: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether the target is held, as measured."""
+        return self.setting is not None and self.over <= 1.0 + WITHIN
+
+
+# ---- predicting
+
+
+@cache
+def _session() -> Session:
+    return Session(GPU)
+
+
+def measured() -> dict[str, list[Mapping[str, str]]]:
+    """The lines of what was measured, by pair; the first of each is alone."""
+    return grouped(lines(MEASURED), lambda line: f"{line['a']} + {line['b']}")
+
+
+def setting_of(mechanism: str, setting: str) -> Setting:
+    """What was set."""
+    if mechanism == "SM split":
+        return Setting(mechanism, setting, "green-context:by=program,sms=" + setting.removesuffix(" SMs"))
+    known = settings(_session().gpu, ["a", "b"])
+    return next(way for way in known if (way.mechanism, way.setting) == (mechanism, setting))
+
+
+def answer(pair: str) -> list[Row]:
+    """Both programs of a pair in every setting that was measured."""
+    alone, *shared = measured()[pair]
+    ways = [setting_of(line["mechanism"], line["setting"]) for line in shared]
+    traces = [gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz") for name in pair.split(" + ")]
+    advice = advise([merge(traces, ["a", "b"], pair)], _session(), jobs=1, ways=ways)
+    slowdowns = {(one.setting.mechanism, one.setting.setting): one.slowdown for one in advice.choices}
+    found = []
+    for line in shared:
+        how = line["mechanism"], line["setting"]
+        for program in ("a", "b"):
+            mean, p95 = (
+                float(line[f"{program}_{of}_us"]) / float(alone[f"{program}_mean_us"]) for of in ("mean", "p95")
+            )
+            found.append(Row(pair, *how, program, slowdowns[how][program], mean, p95))
+    return found
+
+
+def rows(run: Run) -> dict[str, list[Row]]:
+    """Every pair in every setting."""
+    pairs = list(measured())
+    files = [MEASURED, *sorted(PROGRAMS.glob(f"{GPU}_*.json.gz"))]
+    found = run.answers("result", pairs, _answered, files, [GPU])
+    return {"result.csv": [Row(*one) for pair in pairs for one in found[pair]]}
+
+
+def _answered(pair: str) -> list[list[object]]:
+    return [list(vars(row).values()) for row in answer(pair)]
+
+
+# ---- the page
+
+
+def followed(rows: Iterable[Row]) -> list[Followed]:
+    """Each target of each program of each pair, followed."""
+    found = []
+    for pair, mine in grouped(rows, lambda row: row.pair).items():
+        for program, other in (("a", "b"), ("b", "a")):
+            own, others = ({row.setting: row for row in mine if row.program == which} for which in (program, other))
+            found += [_follow(pair, program, target, own, others) for target in TARGETS]
+    return found
+
+
+def _follow(pair: str, program: str, target: float, own: Mapping[str, Row], others: Mapping[str, Row]) -> Followed:
+    keeping = [setting for setting, row in own.items() if row.predicted <= target]
+    holding = [setting for setting, row in own.items() if row.measured <= target * (1.0 + WITHIN)]
+    if not keeping:
+        return Followed(pair, program, target, bool(holding), None)
+    chosen = min(keeping, key=lambda setting: others[setting].predicted)
+    least = min((others[setting].measured for setting in holding), default=others[chosen].measured)
+    over, kept = own[chosen].measured / target, least / others[chosen].measured
+    return Followed(pair, program, target, bool(holding), chosen, over, kept)
+
+
+def error_table(rows: Sequence[Row]) -> str:
+    """Errors of slowdowns by mechanism."""
+    cells = []
+    for mechanism, mine in grouped(rows, lambda row: row.mechanism).items():
+        errors = [row.error_percent for row in mine]
+        spread = f"{min(errors):+.0f} to {max(errors):+.0f} %"
+        cells.append(
+            (mechanism, str(len(mine)), f"{fmean(map(abs, errors)):.1f} %", f"{fmean(errors):+.1f} %", spread,
+             f"{100.0 * (fmean(row.measured_p95 / row.measured for row in mine) - 1.0):.1f} %")
+        )  # fmt: skip
+    titles = ("share by", "slowdowns", "mean error", "bias", "range", "95th percentile of passes over their mean")
+    return table(titles, cells)
+
+
+def target_table(found: Iterable[Followed]) -> str:
+    """How often targets were held, by target."""
+    cells = []
+    for target, mine in grouped(found, lambda one: one.target).items():
+        given = [one for one in mine if one.setting is not None]
+        held = [one for one in given if one.held]
+        cells.append(
+            (f"x{target:g}", str(sum(one.possible for one in mine)), str(len(given)), str(len(held)),
+             f"{100.0 * (max(one.over for one in given) - 1.0):.1f} %",
+             f"{100.0 * fmean(one.kept for one in held):.1f} %")
+        )  # fmt: skip
+    titles = ("target", "programs with a setting that holds it", "predicted to hold it", "held", "most over the target",
+              "progress of the other program, of the most that holds it")  # fmt: skip
+    return table(titles, cells)
+
+
+def page(rows: Sequence[Row]) -> dict[str, object]:
+    """What the page says."""
+    found = [one for one in followed(rows) if one.setting is not None]
+    late = [one for one in found if not one.held]
+    errors = [row.error_percent for row in rows]
+    few = [row.error_percent for row in rows if _on_few_sms_beside_decode(row)]
+    return {
+        "pairs": len({row.pair for row in rows}),
+        "slowdowns": len(rows),
+        "error": fmean(map(abs, errors)),
+        "bias": fmean(errors),
+        "targets": len(found),
+        "held": len(found) - len(late),
+        "within": 100.0 * WITHIN,
+        "late": 100.0 * (fmean(one.over for one in late) - 1.0),
+        "most_late": 100.0 * (max(one.over for one in late) - 1.0),
+        "kept": 100.0 * fmean(one.kept for one in found if one.held),
+        "few": len(few),
+        "few_bias": fmean(few),
+        "errors": error_table(rows),
+        "by_target": target_table(followed(rows)),
+    }
+
+
+def _on_few_sms_beside_decode(row: Row) -> bool:
+    decode = "decode" in row.pair.split(" + ")[1]
+    return decode and row.program == "a" and row.setting in ("16+116 SMs", "32+100 SMs", "48+84 SMs")
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Predicted slowdown against the measured one."""
+    with styled(Style(PAGE)), new_figure(3.6) as figure:
+        axes = figure.subplots()
+        for number, (mechanism, mine) in enumerate(grouped(rows, lambda row: row.mechanism).items()):
+            axes.scatter(
+                [row.measured for row in mine],
+                [row.predicted for row in mine],
+                s=12, marker=MARKERS[number], color=COLOURS[number], alpha=0.7, linewidths=0, label=mechanism,
+            )  # fmt: skip
+        most = max(row.measured for row in rows)
+        axes.plot([1.0, most], [1.0, most], color=GREY, linewidth=0.8)
+        axes.set(xscale="log", yscale="log", xlabel="Measured slowdown", ylabel="Predicted slowdown")
+        ticks = [1, 2, 3, 5, 10]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(ticks, [str(tick) for tick in ticks])
+            axis.set_ticks([], minor=True)
+        legend_below(figure, axes)
+        save_figure(figure, path)
+
+
+STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"slowdowns.png": draw}, parallel=True)
+
+if __name__ == "__main__":
+    raise SystemExit(STUDY.main())
