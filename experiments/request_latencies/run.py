@@ -1,0 +1,255 @@
+"""How well are latencies of requests predicted: they arrive at random beside a program that restarts, on an H200.
+
+`python experiments/request_latencies/run.py [--out DIR] [--jobs N]`
+
+requests.csv.gz has when each request arrived and how long it took, passes.csv the passes of the other program
+meanwhile. This replays the traces of the programs alone with the same arrivals, and compares. It writes README.md,
+result.csv and latencies.png beside itself (or to DIR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+from statistics import fmean
+
+import gpusim
+from experiments.advise.run import PROGRAMS
+from experiments.markdown import table
+from experiments.rows import lines
+from experiments.study import Run, Study
+from gpusim.choose.serving import WARM_UP
+from gpusim.common.tables import grouped
+from gpusim.results.metrics import latencies_us, percentile
+from gpusim.results.style import COLOURS, GREY, MARKERS, PAGE, Style, legend_below, new_figure, save_figure, styled
+from gpusim.session import Session
+from gpusim.trace.edit import merge, with_settings_of
+from gpusim.trace.operations import LoopArrivals, TimesArrivals
+
+HERE = Path(__file__).resolve().parent
+REQUESTS, PASSES = HERE / "requests.csv.gz", HERE / "passes.csv"
+GPU = "h200"
+ALONE = "alone"
+BUSY = 0.9  # of the time that requests need in a row: from there on a queue grows as long as requests come
+
+
+@dataclass(frozen=True)
+class Case:
+    """Requests for program b of a pair beside passes of a.
+
+    Attributes:
+        a, b: names of the programs.
+        load: share of the time in which b alone would be busy.
+        way: streams, b first, an SM split (of a, then of b), or b alone.
+    """
+
+    a: str
+    b: str
+    load: float
+    way: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case, predicted and measured.
+
+    Attributes:
+        pair: the names of both programs.
+        load, way: as of `Case`.
+        busy: share of the time between requests that one takes, as measured: the median over the mean gap.
+        predicted_p50_us, measured_p50_us: median latency, without the warm-up.
+        predicted_p95_us, measured_p95_us: 95th percentile.
+        predicted_per_s, measured_per_s: passes of a while requests arrive; 0 alone.
+    """
+
+    pair: str
+    load: float
+    way: str
+    busy: float
+    predicted_p50_us: float
+    measured_p50_us: float
+    predicted_p95_us: float
+    measured_p95_us: float
+    predicted_per_s: float
+    measured_per_s: float
+
+    @property
+    def p50_error_percent(self) -> float:
+        """Of the median latency."""
+        return 100.0 * (self.predicted_p50_us / self.measured_p50_us - 1.0)
+
+    @property
+    def p95_error_percent(self) -> float:
+        """Of the 95th percentile."""
+        return 100.0 * (self.predicted_p95_us / self.measured_p95_us - 1.0)
+
+    @property
+    def passes_error_percent(self) -> float:
+        """Of the passes of the other program."""
+        return 100.0 * (self.predicted_per_s / self.measured_per_s - 1.0)
+
+    @property
+    def kind(self) -> str:
+        """How they share, without the numbers."""
+        return "SM split" if self.way.endswith("SMs") else self.way
+
+
+# ---- predicting
+
+
+@cache
+def _session() -> Session:
+    return Session(GPU)
+
+
+@cache
+def measured() -> dict[Case, list[tuple[float, float]]]:
+    """When each request arrived and how long it took, us."""
+    found = grouped(lines(REQUESTS), lambda line: Case(line["a"], line["b"], float(line["load"]), line["way"]))
+    return {case: [(float(line["arrival_us"]), float(line["latency_us"])) for line in of] for case, of in found.items()}
+
+
+@cache
+def passes_per_s() -> dict[Case, float]:
+    """Passes of the other program while requests arrived."""
+    return {
+        Case(line["a"], line["b"], float(line["load"]), line["way"]): int(line["passes"]) / float(line["us"]) * 1e6
+        for line in lines(PASSES)
+    }
+
+
+def answer(case: Case) -> Row:
+    """A case, replayed."""
+    arrivals, took = zip(*measured()[case], strict=True)
+    took = sorted(took[int(WARM_UP * len(took)) :])
+    p50, p95, per_s = _replayed(case, arrivals)
+    median = percentile(took, 50)
+    return Row(
+        f"{case.a} + {case.b}", case.load, case.way, median * (len(arrivals) - 1) / arrivals[-1],
+        p50, median, p95, percentile(took, 95), per_s, passes_per_s()[case],
+    )  # fmt: skip
+
+
+def _replayed(case: Case, arrivals: Sequence[float]) -> tuple[float, float, float]:
+    """Percentiles of the latency of b, us, and passes of a each second while requests arrive."""
+    session = _session()
+    traces = {name: gpusim.load_trace(PROGRAMS / f"{GPU}_{of}.json.gz") for name, of in (("a", case.a), ("b", case.b))}
+    if case.way == ALONE:
+        del traces["a"]
+    settings: dict[str, dict[str, object]] = {
+        "b": {"arrivals": TimesArrivals(times_us=tuple(arrivals)), "priority": int(case.way == "b first")}
+    }
+    if "a" in traces:
+        pass_us = session.replay(traces["a"], "leftover", keep=()).makespan_us
+        settings["a"] = {"arrivals": LoopArrivals(count=ceil(1.5 * arrivals[-1] / pass_us))}
+    policy = "leftover"
+    if case.way.endswith("SMs"):
+        policy = "green-context:by=program,sms=" + case.way.removesuffix(" SMs")
+    trace = with_settings_of(merge(list(traces.values()), list(traces), "both"), settings, "programs")
+    result = session.replay(trace, policy, keep=())
+    latencies = latencies_us(result, WARM_UP)["b"]
+    streams = {run.program: run.streams for run in result.program_runs}.get("a", ())
+    ended = sum(run.end_us <= arrivals[-1] for run in result.request_runs if run.stream in streams)
+    return percentile(latencies, 50), percentile(latencies, 95), ended / arrivals[-1] * 1e6
+
+
+def rows(run: Run) -> dict[str, list[Row]]:
+    """Every case."""
+    cases = list(measured())
+    files = [REQUESTS, PASSES, *sorted(PROGRAMS.glob(f"{GPU}_*.json.gz"))]
+    found = run.answers("result", cases, _answered, files, [GPU])
+    return {"result.csv": [Row(*found[case]) for case in cases]}
+
+
+def _answered(case: Case) -> list[object]:
+    return list(vars(answer(case)).values())
+
+
+# ---- the page
+
+
+def _errors(found: Sequence[float]) -> tuple[str, str]:
+    return f"{fmean(map(abs, found)):.1f} %", f"{fmean(found):+.1f} %"
+
+
+def error_table(rows: Iterable[Row]) -> str:
+    """Errors by how they share, where no queue grows."""
+    cells = [
+        (
+            kind,
+            str(len(mine)),
+            *_errors([row.p50_error_percent for row in mine]),
+            *_errors([row.p95_error_percent for row in mine]),
+            *(_errors([row.passes_error_percent for row in mine]) if kind != ALONE else ("", "")),
+        )
+        for kind, mine in grouped(rows, lambda row: row.kind).items()
+    ]
+    titles = ("share by", "cases", "median: mean error", "bias", "95th percentile: mean error", "bias",
+              "passes of the other: mean error", "bias")  # fmt: skip
+    return table(titles, cells)
+
+
+def case_table(rows: Iterable[Row]) -> str:
+    """Every case."""
+    cells = [
+        (row.pair, f"{row.load:.0%}", row.way, f"{row.measured_p50_us:,.0f}", f"{row.p50_error_percent:+.0f} %",
+         f"{row.measured_p95_us:,.0f}", f"{row.p95_error_percent:+.0f} %")
+        for row in rows
+    ]  # fmt: skip
+    return table(("programs", "load", "share by", "median µs", "error", "95th percentile µs", "error"), cells)
+
+
+def page(rows: Sequence[Row]) -> dict[str, object]:
+    """What the page says."""
+    steady = [row for row in rows if row.busy < BUSY]
+    shared = [row for row in steady if row.way != ALONE]
+    growing = [row for row in rows if row.busy >= BUSY]
+    alone = [row.measured_p50_us - row.predicted_p50_us for row in rows if row.way == ALONE]
+    return {
+        "pairs": len({row.pair for row in rows}),
+        "requests": len(next(iter(measured().values()))),
+        "cases": len(shared),
+        "p50": fmean(abs(row.p50_error_percent) for row in shared),
+        "p50_bias": fmean(row.p50_error_percent for row in shared),
+        "p95": fmean(abs(row.p95_error_percent) for row in shared),
+        "p95_bias": fmean(row.p95_error_percent for row in shared),
+        "passes": fmean(abs(row.passes_error_percent) for row in shared),
+        "busy": 100.0 * BUSY,
+        "growing": len(growing),
+        "growing_p95": fmean(abs(row.p95_error_percent) for row in growing),
+        "launch_least": min(alone),
+        "launch_most": max(alone),
+        "warm_up": 100.0 * WARM_UP,
+        "errors": error_table(steady),
+        "all": case_table(rows),
+    }
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Predicted 95th percentile against the measured one."""
+    with styled(Style(PAGE)), new_figure(3.6) as figure:
+        axes = figure.subplots()
+        for number, (kind, mine) in enumerate(grouped(rows, lambda row: row.kind).items()):
+            axes.scatter(
+                [row.measured_p95_us / 1e3 for row in mine],
+                [row.predicted_p95_us / 1e3 for row in mine],
+                s=14, marker=MARKERS[number], color=COLOURS[number], alpha=0.8, linewidths=0, label=kind,
+            )  # fmt: skip
+        most = max(row.measured_p95_us for row in rows) / 1e3
+        axes.plot([0.5, most], [0.5, most], color=GREY, linewidth=0.8)
+        axes.set(xscale="log", yscale="log", xlabel="Measured 95th percentile (ms)", ylabel="Predicted (ms)")
+        ticks = [1, 3, 10, 30, 100]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(ticks, [str(tick) for tick in ticks])
+            axis.set_ticks([], minor=True)
+        legend_below(figure, axes)
+        save_figure(figure, path)
+
+
+STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"latencies.png": draw}, parallel=True)
+
+if __name__ == "__main__":
+    raise SystemExit(STUDY.main())
