@@ -18,6 +18,7 @@ from gpusim.choose.advise import OBJECTIVES, Objective
 from gpusim.choose.serving import _half_width as half_width
 from gpusim.choose.settings import Setting, settings
 from gpusim.commands.arguments import REQUESTS, arrivals
+from gpusim.results.error_band import HowWrong
 from gpusim.session import Session
 from gpusim.trace.operations import LoopArrivals, PoissonArrivals, TimesArrivals
 
@@ -73,6 +74,16 @@ def test_targets_are_said_to_be_held_or_missed(capsys: pytest.CaptureFixture[str
     assert "a: p50 10.0 µs, p95 10.0 µs, p99 10.0 µs" in said and "target a=12us: held, at 83 % of it" in said
     assert "b: no arrivals, so it restarts until the last request arrives" in said and "b: p50" not in said
     assert "Best first by throughput of b\n" in said and "STP" not in said
+
+
+def test_a_target_within_the_model_error_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    """10 us are 83 % of 12 us: a model that is 20 % off may be wrong there, and one that is 10 % off is not."""
+    advice = advised(two(arrivals=TimesArrivals(times_us=[20.0 * i for i in range(20)])), targets=["a=12us"])
+    for percent, doubted in ((20.0, True), (10.0, False)):
+        band = HowWrong({"experiment": "streams", "mape_percent": percent}, "", "on h200")
+        print_advice(replace(advice, best=replace(advice.best, how_wrong=band)))
+        words = "target a=12us: held, at 83 % of it, within the model error (±20.0 %): measure it, or ask for less\n"
+        assert (words in capsys.readouterr().out) == doubted
 
 
 def test_a_program_without_arrivals_restarts_until_the_last_request_arrives() -> None:

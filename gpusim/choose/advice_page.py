@@ -12,6 +12,7 @@ from gpusim.choose.advise import GROWS, TIE, UNMEASURED, Advice, SettingResult
 from gpusim.choose.explain import in_shares
 from gpusim.choose.serving import SEEDS, looping
 from gpusim.choose.settings import MECHANISMS
+from gpusim.choose.targets import Target
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
 from gpusim.model.contention import UNKNOWN
 from gpusim.results.runs import BOUND_TITLES
@@ -186,12 +187,19 @@ def _served(advice: Advice) -> list[str]:
         lines.append(f"{name}: no arrivals, so it {how}")
     for target in advice.targets:
         over = best.over(target)
-        doubt = ""
-        if target.latency_us is not None and (half := best.interval_us.get(target.program, 0.0)):
-            near = abs(best.latency_us[target.program] - target.latency_us) < half
-            doubt = ", within the confidence interval: replay more requests" if near else ""
-        lines.append(f"target {target}: {'held' if over <= 1.0 else 'missed'}, at {100 * over:.0f} % of it{doubt}")
+        held = "held" if over <= 1.0 else "missed"
+        lines.append(f"target {target}: {held}, at {100 * over:.0f} % of it{_doubt(best, target)}")
     return lines
+
+
+def _doubt(best: SettingResult, target: Target) -> str:
+    """Why a target that seems held may be missed, or the reverse; empty where nothing tells."""
+    half_us = best.interval_us.get(target.program, 0.0)
+    if target.latency_us is not None and abs(best.latency_us[target.program] - target.latency_us) < half_us:
+        return ", within the confidence interval: replay more requests"
+    if best.how_wrong.percent is not None and abs(100.0 * (best.over(target) - 1.0)) < best.how_wrong.percent:
+        return f", within the model error ({best.how_wrong.brief}): measure it, or ask for less"
+    return ""
 
 
 def _shown(advice: Advice) -> list[SettingResult]:
