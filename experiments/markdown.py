@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 WIDTH = 120
 BLOCK = re.compile(r"(<!-- begin (?P<name>[\w-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
@@ -16,6 +17,14 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (titles, *rows)]
     lines.insert(1, "|" + "---|" * len(titles))
     return "\n".join(lines)
+
+
+def error_cells(errors: Sequence[float]) -> tuple[str, str, str]:
+    """Cells of some errors in percent: their mean size, their bias and their range; empty where there are none."""
+    if not errors:
+        return "", "", ""
+    spread = f"{min(errors):+.0f} to {max(errors):+.0f} %"
+    return f"{fmean(map(abs, errors)):.1f} %", f"{fmean(errors):+.1f} %", spread
 
 
 def wrapped(text: str, indent: str = "") -> str:

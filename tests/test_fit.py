@@ -28,10 +28,12 @@ from gpusim.calibrate.fit import (
     work_blocks,
 )
 from gpusim.calibrate.kernels import Kernels
+from gpusim.calibrate.transfer import transferred
 from gpusim.engine.sm_array import AloneTimes
 from gpusim.model.contention import QUEUED_SHARE, time_at
 from gpusim.model.kernel import KernelModel
 from gpusim.model.launchable import launch_footprint
+from gpusim.model.memory import IDLE_READ_US, MemoryWait
 from gpusim.trace.kernels import ALL_COUNTERS, KernelLaunch, Mix, WarpStalls
 
 L2_LIMITS = {
@@ -104,6 +106,33 @@ def test_a_block_of_fewer_warps_than_schedulers_takes_of_a_pipe_what_it_holds_it
     """One warp competes with none: the pipe was busy for 0.8 of the time, though no other warp waited for it."""
     told = counted(threads=32, fma_cycles=0.8 * CYCLES, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
     assert _shape(told, 1, 10.0, GPU).unit_us == pytest.approx(0.8 + ENDS, rel=1e-9)
+
+
+def test_what_reads_have_under_way_by_hand() -> None:
+    """Buffers of half of its shared memory, where that is enough for a warp; else a read of each warp that waits."""
+    per_read = GPU.model.dram_sustained_gb_per_s * 1e3 * IDLE_READ_US  # bytes that DRAM serves meanwhile
+    few = counted(threads=128, l1_read_bytes=1e6, lsu_cycles=1000.0, achieved_warps_per_sm=4.0)
+    ahead = few.model_copy(update={"static_shared_memory_bytes": 32 * 1024})
+    requested = min(512.0, 1e6 / 1000.0) * 4.0 * WAITS
+    assert (wait := _wait_of(few)).ahead == 0.0
+    assert wait.under_way == pytest.approx(requested / per_read)
+    wait = _wait_of(ahead)
+    assert wait.under_way == pytest.approx(16 * 1024 / per_read)
+    assert wait.ahead == pytest.approx(IDLE_READ_US * 1e6 * 4 / GPU.sm_count / 10.0 / (16 * 1024))
+    assert _wait_of(counted().model_copy(update={"mix": None})) == MemoryWait()
+
+
+def _wait_of(launch: KernelLaunch) -> MemoryWait:
+    """Of one block an SM, on DRAM that it keeps free."""
+    return _shape(launch, 1, 10.0, GPU).wait
+
+
+def test_what_is_under_way_takes_longer_on_a_slower_dram() -> None:
+    launch = counted(threads=128, l1_read_bytes=1e6, lsu_cycles=1000.0, achieved_warps_per_sm=4.0)
+    slower = tiny(name="slower", **{**L2_LIMITS, "dram_sustained_gb_per_s": GPU.model.dram_sustained_gb_per_s / 2.0})
+    here = anchored(launch, GPU)
+    there = transferred(here, launch, GPU, slower, "")
+    assert there.wait.under_way == pytest.approx(2.0 * here.wait.under_way) and here.wait.under_way > 0.0
 
 
 def test_nothing_covers_the_ends_of_blocks_in_one_wave() -> None:

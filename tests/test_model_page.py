@@ -43,7 +43,7 @@ SAID = [  # words of the page with the numbers of the code
     f"Φ = max(0, min(1, ρ) - {memory.LEAST_SHARE:g})/{1 - memory.LEAST_SHARE:.1g}",
     f"bytes/({memory.IDLE_READ_US:g} `dram_sustained`)",
     f"ahead = {memory.IDLE_READ_US:g} B l1_read_bytes",
-    f"under {domains.STAYS_BUSY:g} of what it serves at ψ = 0, {domains.QUEUE_HALVINGS} bisections",
+    f"under {domains.STAYS_BUSY:g} of what it serves at ψ = 0, before step 2, {domains.QUEUE_HALVINGS} bisections",
     f"({memory.CODE_LATENCY:g} J - 1)",
     f"Λ counts {code.LOST_APART:g} times",
     f"{contention.DRAM_LATENCY_CYCLES:g} (missed + (1 - missed)/{memory.MISS_LATENCY:g})",

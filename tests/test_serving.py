@@ -82,7 +82,9 @@ def test_a_target_within_the_model_error_is_said_to_be(capsys: pytest.CaptureFix
     for percent, doubted in ((20.0, True), (10.0, False)):
         band = HowWrong({"experiment": "streams", "mape_percent": percent}, "", "on h200")
         print_advice(replace(advice, best=replace(advice.best, how_wrong=band)))
-        words = "target a=12us: held, at 83 % of it, within the model error (±20.0 %): measure it, or ask for less\n"
+        words = (
+            "held, at 83 % of it, closer than the error of makespans (±20.0 %): measure it, or set a stricter target"
+        )
         assert (words in capsys.readouterr().out) == doubted
 
 

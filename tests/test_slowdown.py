@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_code import H200
@@ -14,9 +15,10 @@ from tiny import kernel, stream, tiny
 import gpusim
 from gpusim import InputError, KernelLaunch, Session, Stream, Trace, slowdown
 from gpusim.choose.code_returns import MOST_RETURNS, Return, few, returns_of
+from gpusim.choose.interference import _Beside, _queue
 from gpusim.choose.settings import settings
 from gpusim.engine.code import LOST_APART
-from gpusim.model.memory import CODE_LATENCY
+from gpusim.model.memory import CODE_LATENCY, MemoryWait
 from gpusim.results.metrics import normalised_progress
 from gpusim.trace.edit import merge
 from gpusim.trace.operations import Kernel
@@ -133,6 +135,20 @@ def test_what_is_no_pair_or_setting_is_refused(b: object, setting: object, said:
     a = program("a", 2, 10.0)
     with pytest.raises(InputError, match=said):
         slowdown(a, a if b is None else b, setting, gpu=tiny())  # type: ignore[arg-type]
+
+
+def test_reads_wait_while_a_full_dram_stays_full() -> None:
+    """As of the core: both move half of what DRAM serves, and the second waits until DRAM serves 0.98 of it."""
+    streams = SimpleNamespace(under_way=6.0, model=SimpleNamespace(wait=MemoryWait()))
+    reader = SimpleNamespace(under_way=0.0, model=SimpleNamespace(wait=MemoryWait(share=1.0, serial=1.0, misses=1.0)))
+    half = _Beside(shared=1.0, own=1.0, dram=0.5, l2=0.0, own_dram=0.5)
+    queue = _queue([half, half], [streams, reader])  # type: ignore[list-item]
+    without, found = (half._replace(queue=of).slowdown(reader.model.wait) for of in (0.0, queue))
+    most = 0.5 / (0.98 * (0.5 + 0.5 / without) - 0.5)
+    assert (without + most) / 2.0 < found <= most
+    alone = half._replace(own_dram=1.0), half._replace(dram=1.0, own_dram=0.0)
+    assert _queue(alone, [streams, reader]) == pytest.approx(4.0), "a reader that moves little may wait for all"  # type: ignore[list-item]
+    assert _queue([half, half], [reader, reader]) == 0.0  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(("setting", "policy"), [("streams", "leftover"), ("64+68", "inter-sm:by=program,sms=64+68")])

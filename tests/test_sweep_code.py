@@ -22,7 +22,10 @@ from gpusim.sweeps.run import Swept, points, sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE_1 = ROOT / "traces" / "spaa20_table1.json"
-REFUSED = "is neither beside the experiment nor installed; expected such a policy, or its folder in code_from"
+REFUSED = (
+    "is neither beside the experiment nor installed; expected such a policy, "
+    "or its folder as --code-from (in Python code_from)"
+)
 
 Capture = pytest.CaptureFixture[str]
 

@@ -19,7 +19,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 
 import gpusim
-from experiments.markdown import table
+from experiments.markdown import error_cells, table
 from experiments.rows import from_csv, lines
 from experiments.study import Run, Study
 from gpusim.choose.advise import TIE, advise
@@ -272,21 +272,16 @@ def error_table(rows: Sequence[Row]) -> str:
         (
             GPUS[gpu],
             mechanism,
-            *_errors([row.error_percent for row in mine]),
-            *_errors([error for row in mine for error in row.end_errors_percent]),
+            str(len(mine)),
+            *error_cells([row.error_percent for row in mine]),
+            str(len(ends) or ""),
+            *error_cells(ends),
         )
         for (gpu, mechanism), mine in groups
+        for ends in [[error for row in mine for error in row.end_errors_percent]]
     ]
     of_each = ("mean error", "bias", "range")
     return table(("GPU", "share by", "makespans", *of_each, "ends of programs", *of_each), cells)
-
-
-def _errors(found: Sequence[float]) -> tuple[str, str, str, str]:
-    """Cells of some errors: how many there are, their mean size, their bias and their range."""
-    if not found:
-        return "", "", "", ""
-    spread = f"{min(found):+.0f} to {max(found):+.0f} %"
-    return str(len(found)), f"{_mean(map(abs, found)):.1f} %", f"{_mean(found):+.1f} %", spread
 
 
 def choice_table(found: Iterable[Chosen]) -> str:

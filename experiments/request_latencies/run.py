@@ -10,7 +10,7 @@ result.csv and latencies.png beside itself (or to DIR).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -18,7 +18,7 @@ from statistics import fmean
 
 import gpusim
 from experiments.advise.run import PROGRAMS
-from experiments.markdown import table
+from experiments.markdown import error_cells, table
 from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim.choose.serving import WARM_UP
@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 REQUESTS, PASSES = HERE / "requests.csv.gz", HERE / "passes.csv"
 GPU = "h200"
 ALONE = "alone"
-BUSY = 0.9  # of the time that requests need in a row: from there on a queue grows as long as requests come
+BUSY = 0.9  # of the time between requests that one takes itself: from there on a queue grows while they come
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class Row:
     Attributes:
         pair: the names of both programs.
         load, way: as of `Case`.
-        busy: share of the time between requests that one takes, as measured: the median over the mean gap.
+        busy: what a request takes without a queue over the mean time between requests: the measured median at the
+            lowest load in the same way.
         predicted_p50_us, measured_p50_us: median latency, without the warm-up.
         predicted_p95_us, measured_p95_us: 95th percentile.
         predicted_per_s, measured_per_s: passes of a while requests arrive; 0 alone.
@@ -123,14 +124,21 @@ def passes_per_s() -> dict[Case, float]:
 
 def answer(case: Case) -> Row:
     """A case, replayed."""
-    arrivals, took = zip(*measured()[case], strict=True)
-    took = sorted(took[int(WARM_UP * len(took)) :])
+    arrivals = [at for at, _ in measured()[case]]
+    took = _latencies_us(case)
     p50, p95, per_s = _replayed(case, arrivals)
-    median = percentile(took, 50)
+    seldom = min((one for one in measured() if replace(one, load=case.load) == case), key=lambda one: one.load)
+    busy = percentile(_latencies_us(seldom), 50) * (len(arrivals) - 1) / arrivals[-1]
     return Row(
-        f"{case.a} + {case.b}", case.load, case.way, median * (len(arrivals) - 1) / arrivals[-1],
-        p50, median, p95, percentile(took, 95), per_s, passes_per_s()[case],
+        f"{case.a} + {case.b}", case.load, case.way, busy,
+        p50, percentile(took, 50), p95, percentile(took, 95), per_s, passes_per_s()[case],
     )  # fmt: skip
+
+
+def _latencies_us(case: Case) -> list[float]:
+    """Measured latencies without the warm-up, ascending."""
+    took = [us for _, us in measured()[case]]
+    return sorted(took[int(WARM_UP * len(took)) :])
 
 
 def _replayed(case: Case, arrivals: Sequence[float]) -> tuple[float, float, float]:
@@ -171,19 +179,15 @@ def _answered(case: Case) -> list[object]:
 # ---- the page
 
 
-def _errors(found: Sequence[float]) -> tuple[str, str]:
-    return f"{fmean(map(abs, found)):.1f} %", f"{fmean(found):+.1f} %"
-
-
 def error_table(rows: Iterable[Row]) -> str:
     """Errors by how they share, where no queue grows."""
     cells = [
         (
             kind,
             str(len(mine)),
-            *_errors([row.p50_error_percent for row in mine]),
-            *_errors([row.p95_error_percent for row in mine]),
-            *(_errors([row.passes_error_percent for row in mine]) if kind != ALONE else ("", "")),
+            *error_cells([row.p50_error_percent for row in mine])[:2],
+            *error_cells([row.p95_error_percent for row in mine])[:2],
+            *error_cells([row.passes_error_percent for row in mine if kind != ALONE])[:2],
         )
         for kind, mine in grouped(rows, lambda row: row.kind).items()
     ]
@@ -208,6 +212,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
     shared = [row for row in steady if row.way != ALONE]
     growing = [row for row in rows if row.busy >= BUSY]
     alone = [row.measured_p50_us - row.predicted_p50_us for row in rows if row.way == ALONE]
+    splits = grouped((row for row in steady if row.kind == "SM split"), lambda row: row.load)
     return {
         "pairs": len({row.pair for row in rows}),
         "requests": len(next(iter(measured().values()))),
@@ -220,6 +225,10 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "busy": 100.0 * BUSY,
         "growing": len(growing),
         "growing_p95": fmean(abs(row.p95_error_percent) for row in growing),
+        "least_load": f"{min(splits):.0%}",
+        "split_least": fmean(row.p95_error_percent for row in splits[min(splits)]),
+        "most_load": f"{max(splits):.0%}",
+        "split_most": fmean(row.p95_error_percent for row in splits[max(splits)]),
         "launch_least": min(alone),
         "launch_most": max(alone),
         "warm_up": 100.0 * WARM_UP,

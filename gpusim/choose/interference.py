@@ -397,10 +397,10 @@ def _both(p: _SteadyPace, q: _SteadyPace) -> tuple[_Beside, _Beside]:
 
 
 def _queue(beside: Sequence[_Beside], paces: Sequence[_SteadyPace]) -> float:
-    """How long reads of two kernels wait for what is under way, as in `gpusim.engine.domains`."""
+    """How long reads of two kernels wait for what is under way; the rule is that of `gpusim.engine.domains`."""
 
     def served(queue: float) -> float:
-        """What DRAM serves, over what it does if no reads wait."""
+        """Share of the time in which DRAM is busy while reads wait so long."""
         slowed = [one._replace(queue=queue).slowdown(pace.model.wait) for one, pace in zip(beside, paces, strict=True)]
         return fsum(one.own_dram * max(1.0, one.shared) / slow for one, slow in zip(beside, slowed, strict=True))
 

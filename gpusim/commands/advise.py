@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gpusim.commands.arguments import (
     arrivals_argument,
+    as_options,
     gpu_arguments,
     json_flag,
-    options,
     require_picture,
     target_argument,
     trace_and_session,
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
             )
         kinds = None if args.settings is None else args.settings.split(",")
         programs = [with_settings(trace, args)]
-        with options(targets="--slo", settings="--settings", arrivals="--arrivals"):
+        with as_options(targets="--slo", settings="--settings", arrivals="--arrivals", objective="--objective"):
             advice = advise(programs, session, args.objective, args.slo, jobs=args.jobs, settings=kinds, step=step)
         if args.plot is not None:
             save_figure(slowdowns(advice), args.plot)

@@ -73,7 +73,7 @@ def _read_profile(recorded_on: gpusim.GPU | None, remarks: list[str], path: str)
         kind = profile_format(path)
         if kind is None:
             raise
-    with options(gpu="--recorded-on"):  # --gpu is of the replay
+    with as_options(gpu="--recorded-on"):  # --gpu is of the replay
         imported = gpusim.import_profile(path, kind, recorded_on)
     remarks += [f"{path}: {remark}" for remark in imported.remarks]
     return imported.trace
@@ -172,7 +172,7 @@ def trace_and_session(
 
 
 @contextmanager
-def options(**named: str) -> Iterator[None]:
+def as_options(**named: str) -> Iterator[None]:
     """Call arguments of Python by the options of a command, as ``targets="--slo"``, in errors that the block raises."""
     try:
         yield

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpusim
-from gpusim.commands.arguments import gpu_arguments, gpu_from, json_flag, options, trace_and_session
+from gpusim.commands.arguments import as_options, gpu_arguments, gpu_from, json_flag, trace_and_session
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import Column, counted, number, print_json, print_left_out, print_line, print_rows, told_apart
@@ -65,7 +65,7 @@ def _explain_profile(args: argparse.Namespace) -> None:
         raise InputError(None, "--recorded-on", "is the same as --gpu for a profile", "one of the two")
     name = args.gpu or args.recorded_on
     gpu = None if name is None else gpu_from(name)
-    with options(gpu="--gpu"):
+    with as_options(gpu="--gpu"):
         trace = gpusim.import_profile(path, gpu=gpu, counters=args.counters).trace
     kernels = recorded(path)
     session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)

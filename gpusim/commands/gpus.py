@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gpusim
-from gpusim.commands.arguments import given, gpu_from, json_flag, options, whole
+from gpusim.commands.arguments import as_options, given, gpu_from, json_flag, whole
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import require_output, write_text
 from gpusim.common.tables import Column, counted, number, print_json, print_line, print_rows, print_table
@@ -74,7 +74,7 @@ def _new(args: argparse.Namespace) -> None:
 
     if args.from_profile is None:
         raise InputError(None, "gpus new", "lacks --from-profile", "a profile of nsys or PyTorch")
-    with options(device="--device"):
+    with as_options(device="--device"):
         found = described(args.from_profile, args.device)
     out = args.out or Path(f"{name_of(found)}.toml")
     if out.suffix != ".toml":

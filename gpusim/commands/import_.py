@@ -8,7 +8,7 @@ import re
 from typing import get_args
 
 import gpusim
-from gpusim.commands.arguments import gpu_from, options, parts_of, whole
+from gpusim.commands.arguments import as_options, gpu_from, parts_of, whole
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.numbers import MICROSECONDS
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
         with estimated(step, f"importing {', '.join(args.files)}"):
             part = Part(args.step, args.range, args.from_us, args.to_us)
             files = args.files if len(args.files) > 1 else args.files[0]
-            with options(gpu="--gpu", device="--device", sms="--sms", step="--step", range="--range", to_us="--to"):
+            with as_options(gpu="--gpu", device="--device", sms="--sms", step="--step", range="--range", to_us="--to"):
                 made = gpusim.import_profile(files, format, gpu, args.counters, args.device, args.order, part, args.sms)
         trace = made.trace
         step(f"writing {args.out}")

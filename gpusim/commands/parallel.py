@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import gpusim
-from gpusim.commands.arguments import json_flag, options, share, told_with, trace_from, whole
+from gpusim.commands.arguments import as_options, json_flag, share, told_with, trace_from, whole
 from gpusim.common.tables import Column, counted, number, numbers, print_json, print_line, print_rows, print_table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     from gpusim.training.paradl.cluster import load_cluster
     from gpusim.training.paradl.oracle import ParadlOracle
 
-    with options(cluster="--cluster"):
+    with as_options(cluster="--cluster"):
         net, cluster = network(args.network), load_cluster(args.cluster)
     oracle = ParadlOracle(net, _times(args.layers, net, cluster), cluster, args.gamma)
     points = [(args.ranks, args.batch)]
@@ -80,7 +80,7 @@ def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
 
     gpu = cluster.gpu
     if path is None:
-        with options(layers="--layers"):
+        with as_options(layers="--layers"):
             return measured_times(net, gpu.name)
     if path.endswith((".csv", ".csv.gz")):
         return read_times(path, net, gpu.name)
@@ -97,7 +97,7 @@ def _projected(
     if strategy == "all":
         return oracle.project_all(ranks, batch)
     try:
-        with options(strategy="--strategy"):
+        with as_options(strategy="--strategy"):
             return [oracle.project(strategy, ranks, batch)]
     except Impossible as reason:
         if not several:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gpusim
 from gpusim.commands.arguments import (
+    as_options,
     changed,
     drawn_as,
     gpu_from,
-    options,
     picture_arguments,
     require_picture,
     told_with,
@@ -113,14 +113,14 @@ def _split(args: argparse.Namespace) -> Figure:
     from gpusim.lab.curves import split_of_dataset, split_of_trace
 
     if os.path.isdir(args.source):
-        with options(operation="--operation"):
+        with as_options(operation="--operation"):
             return split(split_of_dataset(_dataset(args), args.operation))
     if args.operation:
         raise InputError(
             None, "--operation", "is of no use for the split of a trace", "--stream, of which two are split"
         )
     trace, gpu = _trace(args)
-    with options(streams="--stream"):
+    with as_options(streams="--stream"):
         return split(split_of_trace(trace, gpu))
 
 
@@ -129,12 +129,12 @@ def _residency(args: argparse.Namespace) -> Figure:
     from gpusim.lab.curves import residency_of_dataset, residency_of_trace
 
     if os.path.isdir(args.source):
-        with options(operation="--operation"):
+        with as_options(operation="--operation"):
             return residency(residency_of_dataset(_dataset(args), args.operation))
     if len(args.operation) > 1:
         raise InputError(None, "--operation", f"{len(args.operation)} are given", "one")
     trace, gpu = _trace(args)
-    with options(operation="--operation"):
+    with as_options(operation="--operation"):
         return residency(residency_of_trace(trace, gpu, args.operation[0] if args.operation else None))
 
 
@@ -179,7 +179,7 @@ def _trace(args: argparse.Namespace) -> tuple[gpusim.Trace, gpusim.GPU]:
 
     trace = trace_from([args.source])
     if args.stream:
-        with options(streams="--stream"):
+        with as_options(streams="--stream"):
             trace = select(trace, args.stream)
     gpu = gpu_from(args.gpu) if args.gpu is not None else load_shipped_gpu(trace.device)
     gpu = changed(gpu, args.what_if)

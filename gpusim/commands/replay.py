@@ -13,11 +13,11 @@ import gpusim
 from gpusim.commands.arguments import (
     DETAILS,
     arrivals_argument,
+    as_options,
     details,
     gpu_arguments,
     json_flag,
     of_program,
-    options,
     target_argument,
     trace_and_session,
     whole,
@@ -132,7 +132,7 @@ def require_targets(trace: gpusim.Trace, slo: Sequence[str], restart: bool) -> N
     from gpusim.choose.serving import arriving
     from gpusim.choose.targets import targets_of
 
-    with options(targets="--slo"):
+    with as_options(targets="--slo"):
         targets = targets_of(slo, [program.name for program in trace.programs])
     if targets and restart:
         raise InputError(None, "--slo", "is of one pass or of requests", "no --restart")

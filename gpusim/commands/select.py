@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpusim.commands.arguments import gpu_arguments, json_flag, memory_size, options, require_picture, trace_and_session
+from gpusim.commands.arguments import (
+    as_options,
+    gpu_arguments,
+    json_flag,
+    memory_size,
+    require_picture,
+    trace_and_session,
+)
 from gpusim.common.errors import InputError
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.progress import named_steps
@@ -73,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
                 problem = f"{args.memory:,} bytes are more than {session.gpu.name} has"
                 raise InputError(None, "--memory", problem, f"at most {session.gpu.memory_bytes:,}")
             wanted = picked(args, "objective", "sharing", "streams", "order")
-            with options(memory_bytes="--memory", streams="--streams"):
+            with as_options(memory_bytes="--memory", streams="--streams"):
                 selection = select(trace, session, memory_bytes=args.memory, **wanted, step=step)
         if args.out is not None:
             plan_trace(selection).save(args.out)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import drawn_as, json_flag, options, picture_arguments, require_picture, whole
+from gpusim.commands.arguments import as_options, drawn_as, json_flag, picture_arguments, require_picture, whole
 from gpusim.common.errors import one_line
 from gpusim.common.files import require_two_outputs
 from gpusim.common.tables import Column, counted, number, numbers, print_json, print_left_out, print_line, print_table
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     require_two_outputs(out, args.plot)
     try:
         where = nullcontext(local(args.jobs or os.cpu_count() or 1)) if args.cluster is None else cluster(args.cluster)
-        with options(out="--out", cluster="--cluster"), _sigterm_as_ctrl_c(), where as (executors, width):
+        with as_options(out="--out", cluster="--cluster"), _sigterm_as_ctrl_c(), where as (executors, width):
             swept = sweep(experiment, out, executors, width, _tell_what_is_known)
     except KeyboardInterrupt:
         _tell(f"interrupted; what is done is kept in {out}, run it again to go on")

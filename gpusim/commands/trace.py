@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import gpusim
-from gpusim.commands.arguments import gpu_from, json_flag, options, parts_of, read_trace, trace_from
+from gpusim.commands.arguments import as_options, gpu_from, json_flag, parts_of, read_trace, trace_from
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.tables import print_json, print_line, print_written
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
             print_trace(trace, gpu)
         return 0
     if args.action == "select":
-        with options(streams="--stream", operations="--operation", algorithms="--algorithm", programs="--program"):
+        with as_options(streams="--stream", operations="--operation", algorithms="--algorithm", programs="--program"):
             trace = select(trace, args.stream, args.operation, args.algorithm, args.program)
     trace.save(args.out)
     print_written(args.out, f"{args.out}: {', '.join(parts_of(trace))}")

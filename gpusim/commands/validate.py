@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.commands.arguments import given, json_flag, options, whole
+from gpusim.commands.arguments import as_options, given, json_flag, whole
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import require_output
 from gpusim.common.spreadsheet import write_csv
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
     if folders := recorded_gpus(args.dataset):
         return _run_matrix(args, folders)
     case = _case(args)
-    with options(recordings="--recordings", recorded_on="--recorded-on", scaling="--scaling"):
+    with as_options(recordings="--recordings", recorded_on="--recorded-on", scaling="--scaling"):
         scored = scoring(case)
     found, chosen = summaries(scored.rows, scored.measured), choice(scored.rows)
     without = summaries(score_without_scaling(case, scored.rows), scored.measured) if case.scaling else []

@@ -169,4 +169,4 @@ def recording_gpu(product: Product, chosen: GPU | None, path: Path) -> GPU:
 
 def _part(product: Product) -> str:
     """The argument for a process that had a part of the GPU, whose driver told it of its SMs only."""
-    return f"an import with sms={product.sm_count}, if its process had a part of the GPU"
+    return f"--sms {product.sm_count} (in Python sms={product.sm_count}), if its process had a part of the GPU"

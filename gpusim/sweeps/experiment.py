@@ -196,7 +196,7 @@ def _require_allowed(code: OutsideCode, folders: Sequence[Path]) -> None:
         return
     if not code.module or _of_current_folder(code.module):
         problem = f"{code} is neither beside the experiment nor installed"
-        raise InputError(None, "", problem, "such a policy, or its folder in code_from")
+        raise InputError(None, "", problem, "such a policy, or its folder as --code-from (in Python code_from)")
 
 
 def _of_current_folder(module: str) -> bool:
