@@ -74,8 +74,8 @@ def test_a_product_that_its_sms_tell_apart_stays_it(tmp_path: Path) -> None:
 
 
 def test_without_the_option_the_message_names_it(tmp_path: Path) -> None:
-    assert "an import with sms=38, " in refused(profile(tmp_path / "p.json"))
-    assert "an import with sms=38, " in refused(profile(tmp_path / "p.json"), gpu="h200")
+    assert "--sms 38 (in Python sms=38), if its process" in refused(profile(tmp_path / "p.json"))
+    assert "--sms 38 (in Python sms=38), if its process" in refused(profile(tmp_path / "p.json"), gpu="h200")
     with pytest.raises(InputError, match="sms=37"):
         recording_gpu(Product(None, 37), None, tmp_path)  # JAX's profiles name no GPU
 
