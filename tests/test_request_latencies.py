@@ -35,6 +35,12 @@ def test_every_case_that_was_measured_has_a_row() -> None:
         assert (row.measured_per_s > 0.0) == (case.way != study.ALONE)
 
 
+def test_both_runs_are_of_the_same_cases() -> None:
+    first, again = study.measured(), study.measured(study.AGAIN)
+    assert first.keys() == again.keys() and first != again
+    assert all(len(requests) == len(again[case]) for case, requests in first.items())
+
+
 def test_requests_of_a_case_arrive_at_its_load() -> None:
     """Gaps are random, so 200 of them differ from their mean by a few percent."""
     alone = {case.b: requests for case, requests in study.measured().items() if case.way == study.ALONE}

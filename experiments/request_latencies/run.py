@@ -3,7 +3,7 @@
 `python experiments/request_latencies/run.py [--out DIR] [--jobs N]`
 
 requests.csv.gz has when each request arrived and how long it took, passes.csv the passes of the other program
-meanwhile. This replays the traces of the programs alone with the same arrivals, and compares. It writes README.md,
+meanwhile, requests_again.csv.gz another run. This replays the traces of the programs alone with the same arrivals, and compares. It writes README.md,
 result.csv and latencies.png beside itself (or to DIR).
 """
 
@@ -31,6 +31,7 @@ from gpusim.trace.operations import LoopArrivals, TimesArrivals
 
 HERE = Path(__file__).resolve().parent
 REQUESTS, PASSES = HERE / "requests.csv.gz", HERE / "passes.csv"
+AGAIN = HERE / "requests_again.csv.gz"  # another run of the same cases
 GPU = "h200"
 ALONE = "alone"
 BUSY = 0.9  # of the time between requests that one takes itself: from there on a queue grows while they come
@@ -107,9 +108,9 @@ def _session() -> Session:
 
 
 @cache
-def measured() -> dict[Case, list[tuple[float, float]]]:
+def measured(path: Path = REQUESTS) -> dict[Case, list[tuple[float, float]]]:
     """When each request arrived and how long it took, us."""
-    found = grouped(lines(REQUESTS), lambda line: Case(line["a"], line["b"], float(line["load"]), line["way"]))
+    found = grouped(lines(path), lambda line: Case(line["a"], line["b"], float(line["load"]), line["way"]))
     return {case: [(float(line["arrival_us"]), float(line["latency_us"])) for line in of] for case, of in found.items()}
 
 
@@ -135,9 +136,9 @@ def answer(case: Case) -> Row:
     )  # fmt: skip
 
 
-def _latencies_us(case: Case) -> list[float]:
+def _latencies_us(case: Case, path: Path = REQUESTS) -> list[float]:
     """Measured latencies without the warm-up, ascending."""
-    took = [us for _, us in measured()[case]]
+    took = [us for _, us in measured(path)[case]]
     return sorted(took[int(WARM_UP * len(took)) :])
 
 
@@ -206,6 +207,13 @@ def case_table(rows: Iterable[Row]) -> str:
     return table(("programs", "load", "share by", "median µs", "error", "95th percentile µs", "error"), cells)
 
 
+def _between_runs(rows: Iterable[Row], percent: float) -> float:
+    """Mean size of the difference of a percentile between the two runs, percent."""
+    cases = [case for row, case in zip(rows, measured(), strict=True) if row.busy < BUSY and row.way != ALONE]
+    first, again = ([percentile(_latencies_us(case, path), percent) for case in cases] for path in (REQUESTS, AGAIN))
+    return 100.0 * fmean(abs(b / a - 1.0) for a, b in zip(first, again, strict=True))
+
+
 def page(rows: Sequence[Row]) -> dict[str, object]:
     """What the page says."""
     steady = [row for row in rows if row.busy < BUSY]
@@ -222,6 +230,8 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "p95": fmean(abs(row.p95_error_percent) for row in shared),
         "p95_bias": fmean(row.p95_error_percent for row in shared),
         "passes": fmean(abs(row.passes_error_percent) for row in shared),
+        "noise_p50": _between_runs(rows, 50),
+        "noise_p95": _between_runs(rows, 95),
         "busy": 100.0 * BUSY,
         "growing": len(growing),
         "growing_p95": fmean(abs(row.p95_error_percent) for row in growing),
