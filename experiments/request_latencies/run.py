@@ -3,8 +3,8 @@
 `python experiments/request_latencies/run.py [--out DIR] [--jobs N]`
 
 requests.csv.gz has when each request arrived and how long it took, passes.csv the passes of the other program
-meanwhile, requests_again.csv.gz another run. This replays the traces of the programs alone with the same arrivals, and compares. It writes README.md,
-result.csv and latencies.png beside itself (or to DIR).
+meanwhile, requests_again.csv.gz another run. This replays the traces of the programs alone with the same arrivals, and
+compares. It writes README.md, result.csv and latencies.png beside itself (or to DIR).
 """
 
 from __future__ import annotations
