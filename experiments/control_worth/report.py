@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import comb, fsum
 from pathlib import Path
@@ -230,6 +230,12 @@ def level_cells(rows: Sequence[Row], levels: Sequence[str] = MEASURED_LEVELS) ->
             ]
         )
     return cells
+
+
+def size_of_errors(rows: Iterable[Row], levels: Sequence[str]) -> dict[str, object]:
+    """How far off predicted gains are at some levels, over all plans: how many there are, and points."""
+    errors = [abs(row.predicted_gain - row.measured_gain) for row in rows if row.level in levels]
+    return {"steered": len(errors), "steered_size": mean(errors)}
 
 
 def of_pairs(name: str, rows: Sequence[Row], levels: Sequence[str]) -> dict[str, object]:

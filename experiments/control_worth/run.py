@@ -157,7 +157,7 @@ def page(rows: Sequence[Row], again: Sequence[Fresh], of_kernels: Sequence[Row])
     known = evidence(rows, again)
     here, other = (expected.page(known[gpu], [row for row in again if row.gpu == gpu]) for gpu in (GPU, OTHER_GPU))
     numbers = report.page(rows, known[GPU]) | fresh_report.page(again, fresh.TESTS) | programs.page() | here
-    numbers |= kernels.page(of_kernels)
+    numbers |= kernels.page(of_kernels) | report.size_of_errors([*rows, *of_kernels], kernels.LEVELS)
     return numbers | {f"{OTHER_GPU}_{name}": value for name, value in other.items()}
 
 

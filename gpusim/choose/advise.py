@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 Objective = Literal["makespan", "stp", "antt", "throughput"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-TIE = 0.04  # of two settings, relative: what gains over plain streams are off by in experiments/control_worth [D]
+TIE = 0.03  # of two settings, relative: what gains over plain streams are off by in experiments/control_worth [D]
 UNMEASURED = 0.1  # by which settings count worse than predicted that nobody measured, beside others [D]
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
