@@ -187,29 +187,32 @@ def together(pair: Pair) -> Trace:
 
 
 @cache
-def _session(gpu: str) -> Session:
+def session_of(gpu: str) -> Session:
+    """The session of a GPU, by its name in measured.csv."""
     return Session(GPUS[gpu])
 
 
 def setting_of(one: Measured) -> Setting | None:
     """What was set; None: each program ran alone."""
-    if one.mechanism.startswith("isolated"):
-        return None
-    if one.mechanism == "SM split" or (one.mechanism == "MPS" and one.setting != "100+100 %"):
-        counts = tuple(map(int, one.setting.split(" ")[0].split("+")))
-        policy = "green-context:by=program,sms=" if one.mechanism == "SM split" else "mps:by=program,percent="
-        return Setting(one.mechanism, one.setting, policy + "+".join(map(str, counts)))  # type: ignore[arg-type]
-    if one.mechanism == "MPS":
-        return Setting("MPS", one.setting, "leftover")
-    known = settings(_session(one.gpu).gpu, ["a", "b"])
-    return next(way for way in known if (way.mechanism, way.setting) == (one.mechanism, one.setting))
+    return None if one.mechanism.startswith("isolated") else setting_named(one.gpu, one.mechanism, one.setting)
+
+
+def setting_named(gpu: str, mechanism: str, setting: str) -> Setting:
+    """A setting of programs a and b by its columns in measured.csv."""
+    if mechanism == "SM split" or (mechanism == "MPS" and setting != "100+100 %"):
+        policy = "green-context:by=program,sms=" if mechanism == "SM split" else "mps:by=program,percent="
+        return Setting(mechanism, setting, policy + setting.split(" ")[0])  # type: ignore[arg-type]
+    if mechanism == "MPS":
+        return Setting("MPS", setting, "leftover")
+    known = settings(session_of(gpu).gpu, ["a", "b"])
+    return next(way for way in known if (way.mechanism, way.setting) == (mechanism, setting))
 
 
 def answer(pair: Pair) -> list[Row]:
     """Every setting of a pair that was measured, predicted."""
     ways = [way for one in measured()[pair] if (way := setting_of(one)) is not None]
     known = {(one.mechanism, one.setting): one for one in measured()[pair]}
-    trace, session = together(pair), _session(pair.gpu)
+    trace, session = together(pair), session_of(pair.gpu)
     advice = advise([trace], session, jobs=1, ways=ways)
     found = []
     for one in advice.choices:

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import nan
 from pathlib import Path
 from statistics import fmean
 
 import gpusim
-from experiments.advise.run import PROGRAMS
+from experiments.advise.run import PROGRAMS, session_of, setting_named
 from experiments.markdown import error_cells, table
 from experiments.rows import lines
+from experiments.scatter import predicted_over_measured
 from experiments.study import Run, Study
 from gpusim.choose.advise import advise
-from gpusim.choose.settings import Setting, settings
 from gpusim.common.tables import grouped
-from gpusim.results.style import COLOURS, GREY, MARKERS, PAGE, Style, legend_below, new_figure, save_figure, styled
-from gpusim.session import Session
 from gpusim.trace.edit import merge
 
 MEASURED = Path(__file__).resolve().parent / "measured.csv"
@@ -90,30 +87,17 @@ class Followed:
 # ---- predicting
 
 
-@cache
-def _session() -> Session:
-    return Session(GPU)
-
-
 def measured() -> dict[str, list[Mapping[str, str]]]:
     """The lines of what was measured, by pair; the first of each is alone."""
     return grouped(lines(MEASURED), lambda line: f"{line['a']} + {line['b']}")
 
 
-def setting_of(mechanism: str, setting: str) -> Setting:
-    """What was set."""
-    if mechanism == "SM split":
-        return Setting(mechanism, setting, "green-context:by=program,sms=" + setting.removesuffix(" SMs"))
-    known = settings(_session().gpu, ["a", "b"])
-    return next(way for way in known if (way.mechanism, way.setting) == (mechanism, setting))
-
-
 def answer(pair: str) -> list[Row]:
     """Both programs of a pair in every setting that was measured."""
     alone, *shared = measured()[pair]
-    ways = [setting_of(line["mechanism"], line["setting"]) for line in shared]
+    ways = [setting_named(GPU, line["mechanism"], line["setting"]) for line in shared]
     traces = [gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz") for name in pair.split(" + ")]
-    advice = advise([merge(traces, ["a", "b"], pair)], _session(), "antt", jobs=1, ways=ways)
+    advice = advise([merge(traces, ["a", "b"], pair)], session_of(GPU), "antt", jobs=1, ways=ways)
     slowdowns = {(one.setting.mechanism, one.setting.setting): one.slowdown for one in advice.choices}
     found = []
     for line in shared:
@@ -241,23 +225,11 @@ def _on_few_sms_beside_decode(row: Row) -> bool:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Predicted slowdown against the measured one."""
-    with styled(Style(PAGE)), new_figure(3.6) as figure:
-        axes = figure.subplots()
-        for number, (mechanism, mine) in enumerate(grouped(rows, lambda row: row.mechanism).items()):
-            axes.scatter(
-                [row.measured for row in mine],
-                [row.predicted for row in mine],
-                s=12, marker=MARKERS[number], color=COLOURS[number], alpha=0.7, linewidths=0, label=mechanism,
-            )  # fmt: skip
-        most = max(row.measured for row in rows)
-        axes.plot([1.0, most], [1.0, most], color=GREY, linewidth=0.8)
-        axes.set(xscale="log", yscale="log", xlabel="Measured slowdown", ylabel="Predicted slowdown")
-        ticks = [1, 2, 3, 5, 10]
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_ticks(ticks, [str(tick) for tick in ticks])
-            axis.set_ticks([], minor=True)
-        legend_below(figure, axes)
-        save_figure(figure, path)
+    points = {
+        mechanism: [(row.measured, row.predicted) for row in mine]
+        for mechanism, mine in grouped(rows, lambda row: row.mechanism).items()
+    }
+    predicted_over_measured(points, ("Measured slowdown", "Predicted slowdown"), (1, 2, 3, 5, 10), path)
 
 
 STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"slowdowns.png": draw}, parallel=True)

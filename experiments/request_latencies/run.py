@@ -9,7 +9,7 @@ compares. It writes README.md, result.csv and latencies.png beside itself (or to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
@@ -17,15 +17,14 @@ from pathlib import Path
 from statistics import fmean
 
 import gpusim
-from experiments.advise.run import PROGRAMS
+from experiments.advise.run import PROGRAMS, session_of, setting_named
 from experiments.markdown import error_cells, table
 from experiments.rows import lines
+from experiments.scatter import predicted_over_measured
 from experiments.study import Run, Study
 from gpusim.choose.serving import WARM_UP
 from gpusim.common.tables import grouped
 from gpusim.results.metrics import latencies_us, percentile
-from gpusim.results.style import COLOURS, GREY, MARKERS, PAGE, Style, legend_below, new_figure, save_figure, styled
-from gpusim.session import Session
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.operations import LoopArrivals, TimesArrivals
 
@@ -102,25 +101,21 @@ class Row:
 # ---- predicting
 
 
-@cache
-def _session() -> Session:
-    return Session(GPU)
+def _case(line: Mapping[str, str]) -> Case:
+    return Case(line["a"], line["b"], float(line["load"]), line["way"])
 
 
 @cache
 def measured(path: Path = REQUESTS) -> dict[Case, list[tuple[float, float]]]:
     """When each request arrived and how long it took, us."""
-    found = grouped(lines(path), lambda line: Case(line["a"], line["b"], float(line["load"]), line["way"]))
+    found = grouped(lines(path), _case)
     return {case: [(float(line["arrival_us"]), float(line["latency_us"])) for line in of] for case, of in found.items()}
 
 
 @cache
 def passes_per_s() -> dict[Case, float]:
     """Passes of the other program while requests arrived."""
-    return {
-        Case(line["a"], line["b"], float(line["load"]), line["way"]): int(line["passes"]) / float(line["us"]) * 1e6
-        for line in lines(PASSES)
-    }
+    return {_case(line): int(line["passes"]) / float(line["us"]) * 1e6 for line in lines(PASSES)}
 
 
 def answer(case: Case) -> Row:
@@ -144,7 +139,7 @@ def _latencies_us(case: Case, path: Path = REQUESTS) -> list[float]:
 
 def _replayed(case: Case, arrivals: Sequence[float]) -> tuple[float, float, float]:
     """Percentiles of the latency of b, us, and passes of a each second while requests arrive."""
-    session = _session()
+    session = session_of(GPU)
     traces = {name: gpusim.load_trace(PROGRAMS / f"{GPU}_{of}.json.gz") for name, of in (("a", case.a), ("b", case.b))}
     if case.way == ALONE:
         del traces["a"]
@@ -154,9 +149,8 @@ def _replayed(case: Case, arrivals: Sequence[float]) -> tuple[float, float, floa
     if "a" in traces:
         pass_us = session.replay(traces["a"], "leftover", keep=()).makespan_us
         settings["a"] = {"arrivals": LoopArrivals(count=ceil(1.5 * arrivals[-1] / pass_us))}
-    policy = "leftover"
-    if case.way.endswith("SMs"):
-        policy = "green-context:by=program,sms=" + case.way.removesuffix(" SMs")
+    split = case.way.endswith(" SMs")
+    policy = setting_named(GPU, "SM split", case.way).policy if split else "leftover"
     trace = with_settings_of(merge(list(traces.values()), list(traces), "both"), settings, "programs")
     result = session.replay(trace, policy, keep=())
     latencies = latencies_us(result, WARM_UP)["b"]
@@ -249,23 +243,12 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Predicted 95th percentile against the measured one."""
-    with styled(Style(PAGE)), new_figure(3.6) as figure:
-        axes = figure.subplots()
-        for number, (kind, mine) in enumerate(grouped(rows, lambda row: row.kind).items()):
-            axes.scatter(
-                [row.measured_p95_us / 1e3 for row in mine],
-                [row.predicted_p95_us / 1e3 for row in mine],
-                s=14, marker=MARKERS[number], color=COLOURS[number], alpha=0.8, linewidths=0, label=kind,
-            )  # fmt: skip
-        most = max(row.measured_p95_us for row in rows) / 1e3
-        axes.plot([0.5, most], [0.5, most], color=GREY, linewidth=0.8)
-        axes.set(xscale="log", yscale="log", xlabel="Measured 95th percentile (ms)", ylabel="Predicted (ms)")
-        ticks = [1, 3, 10, 30, 100]
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_ticks(ticks, [str(tick) for tick in ticks])
-            axis.set_ticks([], minor=True)
-        legend_below(figure, axes)
-        save_figure(figure, path)
+    points = {
+        kind: [(row.measured_p95_us / 1e3, row.predicted_p95_us / 1e3) for row in mine]
+        for kind, mine in grouped(rows, lambda row: row.kind).items()
+    }
+    titles = "Measured 95th percentile (ms)", "Predicted 95th percentile (ms)"
+    predicted_over_measured(points, titles, (1, 3, 10, 30, 100), path)
 
 
 STUDY = Study(__file__, __doc__, {"result.csv": Row}, rows, page, {"latencies.png": draw}, parallel=True)
