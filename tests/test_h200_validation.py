@@ -284,6 +284,16 @@ def test_lines_of_the_ablation() -> None:
     assert lines[tables.EVERY, "sm_curve"]["low_points"] is None  # two ops are too few
 
 
+def test_every_kind_of_measurement_is_scored() -> None:
+    """Also those that `gpusim validate` does not have."""
+    kinds = ("matrix_streams", "streams")
+    rows = [Scored(kind, f"a|1|b|1|{n}|x", 1.1, 1.0, 1.0) for kind in kinds for n in range(2)]
+    found = ablation.scores(rows, rows)
+    assert {kind: (one.points, one.regret_percent) for kind, one in found.items()} == dict.fromkeys(kinds, (2, None))
+    assert all(one.mape_percent == pytest.approx(10.0) for one in found.values())
+    assert set(kinds) <= set(tables.SHORT)
+
+
 def test_what_is_drawn_together() -> None:
     keys = {
         ("sm_curve", "op|8"): "op",

@@ -7,7 +7,7 @@ process, and what it predicted is kept in a journal, so that a run that was inte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache, reduce
 from math import fsum
 from typing import Any
@@ -32,11 +32,13 @@ from experiments.h200_validation.variants import (
     present_model,
 )
 from gpusim.common import fingerprint
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import load_gpu
-from gpusim.lab.scores import Scored, summaries
+from gpusim.lab.scores import EXPERIMENTS, Scored, summaries
 
 SCORING = ("validate", "whole_models", "resource_matrix", "scores")  # modules of gpusim.lab that predict and score
-OURS = ("variants.py", "patches.py", "sets.py")
+OURS = ("variants.py", "patches.py", "mixing_patches.py", "sets.py")
+PLAIN = "isolated"  # an experiment of which errors alone are scored, as of those that `EXPERIMENTS` does not have
 
 
 @dataclass(frozen=True)
@@ -140,16 +142,18 @@ def _regret(*scores: Score) -> float:
 def scores(rows: Sequence[Scored], own: Sequence[Scored]) -> dict[str, Score]:
     """How rows score, by experiment; ``own``: the same by the model."""
     found = {}
-    for one in summaries(rows, {}):
-        mine, known = ([row for row in of if row.experiment == one.experiment] for of in (rows, own))
-        found[one.experiment] = Score(
-            one.points,
-            one.mape_percent,
-            one.bias_percent,
-            error_differences(mine, known),
-            one.regret_percent,
-            None if one.regret_percent is None else regret_differences(mine, known),
-        )
+    for name, mine in grouped(rows, lambda row: row.experiment).items():
+        known = [row for row in own if row.experiment == name]
+        scored_as = name if name in EXPERIMENTS else PLAIN
+        for one in summaries([replace(row, experiment=scored_as) for row in mine], {}):
+            found[name] = Score(
+                one.points,
+                one.mape_percent,
+                one.bias_percent,
+                error_differences(mine, known),
+                one.regret_percent,
+                None if one.regret_percent is None else regret_differences(mine, known),
+            )
     return found
 
 
