@@ -10,20 +10,25 @@ prediction for some targets. It writes README.md, result.csv and slowdowns.png b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from statistics import fmean
 
 import gpusim
-from experiments.advise.run import PROGRAMS, session_of, setting_named
+from experiments.advise.run import PROGRAMS, Measured, Pair, session_of, setting_named
 from experiments.markdown import error_cells, table
 from experiments.rows import lines
 from experiments.scatter import predicted_over_measured
 from experiments.study import Run, Study
 from gpusim.choose.advise import advise
+from gpusim.choose.settings import Setting
 from gpusim.common.tables import grouped
+from gpusim.results.metrics import normalised_progress
+from gpusim.session import Session, Starved
 from gpusim.trace.edit import merge
+from gpusim.trace.format import Trace
 
 MEASURED = Path(__file__).resolve().parent / "measured.csv"
 GPU = "h200"
@@ -92,13 +97,34 @@ def measured() -> dict[str, list[Mapping[str, str]]]:
     return grouped(lines(MEASURED), lambda line: f"{line['a']} + {line['b']}")
 
 
+def mean_passes() -> dict[Pair, list[Measured]]:
+    """Mean times of a pass of each program, by pair, as experiments/advise has its times; the first are isolated."""
+    found = [
+        Measured(
+            GPU, line["a"], 1, line["b"], 1, line["mechanism"], line["setting"],
+            a_us=float(line["a_mean_us"]), b_us=float(line["b_mean_us"]), makespan_us=nan,
+        )
+        for line in lines(MEASURED)
+    ]  # fmt: skip
+    return grouped(found, lambda one: one.pair)
+
+
+def slowdowns(trace: Trace, session: Session, way: Setting) -> tuple[float, float]:
+    """Predicted slowdowns of two programs that restart, as `gpusim.advise` has them; infinite where one starves."""
+    with suppress(Starved):
+        progress = normalised_progress(session.replay(way.of(trace), way.policy, restart=True, keep=()))
+        a, b = (1.0 / share if share > 0.0 else inf for share in progress.values())
+        return a, b
+    return inf, inf
+
+
 def answer(pair: str) -> list[Row]:
     """Both programs of a pair in every setting that was measured."""
     alone, *shared = measured()[pair]
     ways = [setting_named(GPU, line["mechanism"], line["setting"]) for line in shared]
     traces = [gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz") for name in pair.split(" + ")]
     advice = advise([merge(traces, ["a", "b"], pair)], session_of(GPU), "antt", jobs=1, ways=ways)
-    slowdowns = {(one.setting.mechanism, one.setting.setting): one.slowdown for one in advice.choices}
+    predicted = {(one.setting.mechanism, one.setting.setting): one.slowdown for one in advice.choices}
     found = []
     for line in shared:
         how = line["mechanism"], line["setting"]
@@ -106,7 +132,7 @@ def answer(pair: str) -> list[Row]:
             mean, p95 = (
                 float(line[f"{program}_{of}_us"]) / float(alone[f"{program}_mean_us"]) for of in ("mean", "p95")
             )
-            found.append(Row(pair, *how, program, slowdowns[how][program], mean, p95))
+            found.append(Row(pair, *how, program, predicted[how][program], mean, p95))
     return found
 
 
