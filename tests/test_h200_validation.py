@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from experiments.advise import run as advise
 from experiments.h200_validation import (
     ablation,
     crossval,
@@ -24,6 +25,8 @@ from experiments.h200_validation import (
     tables,
     variants,
 )
+from experiments.latency_targets import run as latency_targets
+from experiments.rows import from_csv
 from gpusim.calibrate import fit
 from gpusim.common import fingerprint
 from gpusim.hardware.gpu import load_gpu
@@ -76,11 +79,21 @@ def test_the_sample_keeps_every_so_many_th_op() -> None:
     assert sets.sample(wanted, 1) == wanted
 
 
+QUICK = (  # to read, and at hand
+    "small",
+    "transformer",
+    "transformer models",
+    "resource_matrix",
+    "pairs of programs",
+    "restarting programs",
+)
+
+
 def test_sets_at_hand_have_something_to_predict(monkeypatch: pytest.MonkeyPatch) -> None:
     titles = [one.title for one in sets.SETS]
     assert len(set(titles)) == len(titles)
     for one in sets.at_hand():
-        if one.name in ("small", "transformer", "transformer models", "resource_matrix"):  # quick to read, and at hand
+        if one.name in QUICK:
             assert one.source.files() and len(set(map(str, one.source.wanted(one.every)))) > 5
     missing = replace(sets.SETS[0], source=sets.Calls(validate.Case("none", "h200")))
     monkeypatch.setattr(sets, "SETS", (missing, sets.SETS[1]))
@@ -103,6 +116,63 @@ def test_constants_are_replaced_on_both_gpus() -> None:
     dataset = source._dataset({"block_jitter": 0.0})
     assert dataset.gpu.model.block_jitter == dataset.recordings.gpu.model.block_jitter == 0.0
     assert (dataset.gpu.name, dataset.recordings.gpu.name) == ("h100-sxm", "h200")
+
+
+def test_sets_of_programs_leave_out_only_time_slices_and_programs_in_turn() -> None:
+    kept = {("h200", False): 164, ("h100", False): 156, ("h200", True): 100}
+    for (gpu, restart), settings in kept.items():
+        source = sets.RestartingPrograms(gpu) if restart else sets.PairsOfPrograms(gpu)
+        assert len(source.wanted(1)) == settings
+    rows = [*from_csv(advise.Row, advise.HERE / "result.csv")]
+    left_out = [row for row in rows if row.mechanism in (advise.IN_TURN, "time slices")]
+    assert len(rows) - len(left_out) == 164 + 156
+    assert len(from_csv(latency_targets.Row, latency_targets.STUDY.folder / "result.csv")) == 2 * 100
+
+
+def test_the_sample_of_programs_has_every_kind_of_setting() -> None:
+    """The stride has no factor in common with the number of settings of a pair."""
+    splits = {f"{sms}+{132 - sms} SMs" for sms in (16, 32, 48, 64, 80, 96, 112)}
+    for one in sets.SETS:
+        if isinstance(one.source, sets.PairsOfPrograms):
+            assert {run.setting for run in one.source.wanted(one.every)} > splits | {"equal priority", "a first"}
+
+
+def test_programs_are_scored_as_their_studies_do() -> None:
+    """After a change of the model: run the scripts of both studies."""
+    settings = {"streams": "b first", "green": "48+84 SMs"}
+    pair = advise.Pair("h200", "copies", 4, "decode32", 4)
+    found = _errors_of(sets.PairsOfPrograms("h200"), pair, settings)
+    rows = {
+        row.setting: row
+        for row in from_csv(advise.Row, advise.HERE / "result.csv")
+        if (row.gpu, row.pair) == (pair.gpu, pair.name)
+    }
+    for kind, setting in settings.items():
+        assert found[f"makespan_{kind}"] == pytest.approx([rows[setting].error_percent], abs=0.01)
+        assert sorted(found[f"end_{kind}"]) == pytest.approx(sorted(rows[setting].end_errors_percent), abs=0.01)
+
+    found = _errors_of(sets.RestartingPrograms("h200"), replace(pair, passes_a=1, passes_b=1), settings)
+    errors: dict[str, list[float]] = {}
+    for row in from_csv(latency_targets.Row, latency_targets.STUDY.folder / "result.csv"):
+        if row.pair == f"{pair.a} + {pair.b}":
+            errors.setdefault(row.setting, []).append(row.error_percent)
+    for kind, setting in settings.items():
+        assert found[f"slowdown_{kind}"] == pytest.approx(errors[setting], abs=0.01)
+
+
+def _errors_of(source: sets.PairsOfPrograms, pair: advise.Pair, settings: dict[str, str]) -> dict[str, list[float]]:
+    """Errors in percent, by experiment, of a pair in some settings."""
+    wanted = [one for one in source.wanted(1) if one.pair == pair and one.setting in settings.values()]
+    found: dict[str, list[float]] = {}
+    for row in source.scored(wanted, {}):
+        found.setdefault(row.experiment, []).append(100.0 * (row.predicted_ms / row.measured_ms - 1.0))
+    return found
+
+
+def test_constants_are_replaced_in_pairs_of_programs() -> None:
+    """Also those that were used to fit the recordings."""
+    session = sets._session("h100-sxm", (("block_jitter", 0.0),))
+    assert session.recorded_on is session.gpu and session.gpu.model.block_jitter == 0.0
 
 
 def test_parts_hold_every_condition_once() -> None:
@@ -286,7 +356,7 @@ def test_lines_of_the_ablation() -> None:
 
 def test_every_kind_of_measurement_is_scored() -> None:
     """Also those that `gpusim validate` does not have."""
-    kinds = ("matrix_streams", "streams")
+    kinds = ("matrix_streams", "makespan_green", "slowdown_green", "streams")
     rows = [Scored(kind, f"a|1|b|1|{n}|x", 1.1, 1.0, 1.0) for kind in kinds for n in range(2)]
     found = ablation.scores(rows, rows)
     assert {kind: (one.points, one.regret_percent) for kind, one in found.items()} == dict.fromkeys(kinds, (2, None))
@@ -302,6 +372,7 @@ def test_what_is_drawn_together() -> None:
         ("matrix_same", "fma1/1|fma4/4|first"): "fma1/1",
         ("green", "x|4|y|5|32|100"): "x|4|y|5",
         ("modules_streams", "3a|fastest"): "3a",
+        ("end_green", "x|4|y|5|SM split|32+100 SMs|b"): "x|4|y|5",
     }
     for (experiment, key), drawn in keys.items():
         assert intervals.drawn_as(Scored(experiment, key, 1.0, 1.0, 1.0)) == drawn

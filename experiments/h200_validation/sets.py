@@ -5,13 +5,14 @@ A set whose files are not at hand is left out: `../shared` is no part of the rep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import fsum
 from pathlib import Path
 from typing import Any, Protocol
 
+from experiments.advise import run as advise
 from experiments.h200_validation.variants import (
     CALLS_ONLY,
     DATASETS,
@@ -29,10 +30,13 @@ from experiments.h200_validation.variants import (
     gpu_of,
     scored,
 )
+from experiments.latency_targets import run as latency_targets
 from experiments.neighbours import run as study
 from experiments.single_resource import run as single_resource
 from experiments.unseen_kernels import run as unseen_kernels
 from experiments.unseen_programs import run as unseen_programs
+from gpusim.choose import settings
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU, load_gpu
 from gpusim.lab.dataset import Dataset, Recordings
 from gpusim.lab.resource_matrix import Matrix, matrix_points
@@ -55,6 +59,7 @@ FINER = {  # how many times as many as pairs are predicted of experiments that t
     "modules_serial": 4,
     "modules_streams": 4,
 }
+SHARED_BY = {"streams": "streams", "priority": "streams", "SM split": "green", "MPS": "mps"}  # mechanisms of programs
 SAME_EITHER_WAY = "streams_b_first"  # predicted as `streams` is: the mean over both orders
 Constants = Mapping[str, float]
 
@@ -70,7 +75,7 @@ class Source(Protocol):
         """All that a prediction reads."""
 
     def wanted(self, every: int) -> tuple[Any, ...]:
-        """What to predict: every so many-th op, pair, module or condition."""
+        """What to predict: every so many-th op, pair, module, condition or setting."""
 
     def scored(self, wanted: Sequence[Any], constants: Constants) -> list[Scored]:
         """Predictions beside measurements, worked out in this process."""
@@ -257,6 +262,73 @@ class StreamsOfMicrobenchmarks:
         ]
 
 
+@dataclass(frozen=True)
+class PairsOfPrograms:
+    """Pairs of whole programs that each run once (experiments/advise): makespans, and the end of each program."""
+
+    gpu: str  # as the study names it
+    folder: str = str(advise.PROGRAMS)
+
+    def files(self) -> list[Path]:
+        """As of `Source`."""
+        scripts = [Path(advise.__file__), Path(latency_targets.__file__), Path(settings.__file__)]
+        programs = sorted(Path(self.folder).glob(f"{self.gpu}_*"))
+        return [*scripts, advise.MEASURED, latency_targets.MEASURED, *programs]
+
+    def wanted(self, every: int) -> tuple[advise.Measured, ...]:
+        """As of `Source`: every so many-th setting of all pairs; time slices and programs in turn are left out."""
+        shared = [one for one in self._measured() if one.gpu == self.gpu and one.mechanism in SHARED_BY]
+        return _every(shared, every)
+
+    def scored(self, wanted: Sequence[advise.Measured], constants: Constants) -> list[Scored]:
+        """As of `Source`."""
+        session = _session(advise.GPUS[self.gpu], tuple(constants.items()))
+        found = []
+        for pair, mine in grouped(wanted, lambda one: one.pair).items():
+            trace = advise.together(pair)
+            for one in mine:
+                name = "|".join(map(str, (one.a, one.passes_a, one.b, one.passes_b, one.mechanism, one.setting)))
+                for what, of, predicted, measured in self._values(trace, session, one):
+                    experiment = f"{what}_{SHARED_BY[one.mechanism]}"
+                    found.append(Scored(experiment, f"{name}|{of}", predicted, measured, predicted))
+        return found
+
+    def _measured(self) -> list[advise.Measured]:
+        return [one for runs in advise.measured().values() for one in runs]
+
+    def _values(self, trace: Trace, session: Session, one: advise.Measured) -> Iterator[tuple[str, str, float, float]]:
+        """What is scored of a run: the quantity, the program, and its predicted and its measured value."""
+        a_us, b_us = advise.ends_us(trace, session, _setting_of(one))
+        yield "makespan", "both", max(a_us, b_us) / 1e3, one.makespan_us / 1e3
+        yield "end", "a", a_us / 1e3, one.a_us / 1e3
+        yield "end", "b", b_us / 1e3, one.b_us / 1e3
+
+
+@dataclass(frozen=True)
+class RestartingPrograms(PairsOfPrograms):
+    """Pairs of whole programs that restart (experiments/latency_targets): the slowdown of each program."""
+
+    def _measured(self) -> list[advise.Measured]:
+        return [one for runs in latency_targets.mean_passes().values() for one in runs]
+
+    def _values(self, trace: Trace, session: Session, one: advise.Measured) -> Iterator[tuple[str, str, float, float]]:
+        alone = latency_targets.mean_passes()[one.pair][0]
+        a, b = latency_targets.slowdowns(trace, session, _setting_of(one))
+        yield "slowdown", "a", a, one.a_us / alone.a_us
+        yield "slowdown", "b", b, one.b_us / alone.b_us
+
+
+@cache
+def _session(gpu: str, constants: tuple[tuple[str, float], ...]) -> Session:
+    """A session for all pairs of programs of this process, which share what was fitted."""
+    changed = gpu_of(dict(constants), gpu)
+    return Session(changed, changed)
+
+
+def _setting_of(one: advise.Measured) -> settings.Setting:
+    return advise.setting_named(one.gpu, one.mechanism, one.setting)
+
+
 def sample(wanted: Sequence[Condition], every: int) -> list[Condition]:
     """Conditions of every so many-th op, pair or module; of `FINER` experiments so many times as many."""
     groups: dict[str, dict[str, int]] = {}
@@ -288,7 +360,7 @@ class MeasuredSet:
         gpu: that was measured.
         recorded_on: GPU of the recordings.
         source: where they are.
-        every: so many-th op, pair, module or condition is predicted; 1: all.
+        every: so many-th op, pair, module, condition or setting is predicted; 1: all.
         kind: `CALLS_ONLY`, `MODELS_ONLY` or `BENCHMARKS`.
     """
 
@@ -322,6 +394,11 @@ def _matrix(gpu: str) -> MeasuredSet:
     return MeasuredSet("resource_matrix", gpu, gpu, Microbenchmarks(str(MATRICES / gpu), gpu), 23, BENCHMARKS)
 
 
+def _programs(name: str, source: PairsOfPrograms, every: int) -> MeasuredSet:
+    gpu = advise.GPUS[source.gpu]
+    return MeasuredSet(name, gpu, gpu, source, every, MODELS_ONLY)
+
+
 _OF_H100 = QUOTED[OTHER_GPU, OTHER_GPU]
 SETS = (
     *(_calls(Path(case.folder).name, case, every) for case, every in zip(DATASETS, (80, 44, 25, 25, 80), strict=True)),
@@ -338,6 +415,8 @@ SETS = (
     _matrix(OTHER_GPU),
     *(_models(f"unseen programs, {one.name}", one.case, 40) for one in unseen_programs.SETS[1:]),
     MeasuredSet("single_resource", OTHER_GPU, OTHER_GPU, StreamsOfMicrobenchmarks(), 1, BENCHMARKS),
+    *(_programs("pairs of programs", PairsOfPrograms(gpu), 7) for gpu in advise.GPUS),
+    _programs("restarting programs", RestartingPrograms(latency_targets.GPU), 3),
 )
 DESIGN_SETS = (MeasuredSet("data", GPU_NAME, GPU_NAME, Calls(OWN, both_orders=True), 40),)
 

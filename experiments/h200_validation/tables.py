@@ -38,6 +38,14 @@ SHORT = {  # titles of columns
     "matrix_same": "microbenchmarks, same SMs",
     "matrix_disjoint": "disjoint SMs",
     "matrix_streams": "in two streams",
+    "makespan_streams": "pairs of programs in streams, makespan",
+    "makespan_green": "on SM splits",
+    "makespan_mps": "under MPS",
+    "end_streams": "in streams, end of each",
+    "end_green": "on SM splits, end of each",
+    "end_mps": "under MPS, end of each",
+    "slowdown_streams": "restarting programs in streams",
+    "slowdown_green": "on SM splits, restarting",
 }
 TARGETS = {  # MAPE in percent that the project set out to reach on these rows
     "sm_curve": 3.5,
