@@ -102,7 +102,7 @@ def said(trace: Trace, policy: str, gpu: GPU | None = None) -> str:
         (2, "mps:percent=70", "not validated: SM sets that overlap"),
         (2, "mig", "not validated: memory slices"),
         (2, "smk", "not validated: shares of throughput"),
-        (2, "time-slicing", "measured, and the model failed: see gpusim policies time-slicing"),
+        (2, "time-slicing", "not validated: time slices"),
         (1, "time-slicing", "modules_serial"),
         (1, "quota:blocks=a:1", "not validated: fewer blocks per SM of one kernel"),
     ],

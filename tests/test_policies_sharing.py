@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from tiny import host, kernel, played, run_of, spans, stream, times, tiny
+from tiny import copy, host, kernel, played, run_of, spans, stream, times, tiny
 from views import kernel as seen
 from views import view_of
 
@@ -15,10 +15,20 @@ from gpusim.policies.interface import OperationView, Partition, View
 from gpusim.policies.pairing import InterferenceAware, loads
 from gpusim.policies.registry import policy_from
 from gpusim.policies.sizing import LatencyTarget
+from gpusim.policies.time_slicing import (
+    IDLE_US,
+    RESTORE_US,
+    RESTORED_BYTES_PER_US,
+    SAVED_BYTES_PER_US,
+    STOP_US,
+    SWITCH_US,
+)
 from gpusim.results.result import Result
 
-# One block of `tiny.kernel` fills an SM of four; a wave of 4 us starts 1 us after its kernel. Saving a block takes:
-SAVE_US = (1024 * 64 * 4 + 1024) / (tiny().model.dram_sustained_gb_per_s * 1e3 / 4)
+# One block of `tiny.kernel` fills an SM of four; a wave of 4 us starts 1 us after its kernel.
+HELD_BYTES = 1024 * 64 * 4 + 1024
+SAVE_US = STOP_US + HELD_BYTES / SAVED_BYTES_PER_US
+BACK_US = RESTORE_US + HELD_BYTES / RESTORED_BYTES_PER_US
 
 
 def sms_of(result: Result, operation: str) -> set[int]:
@@ -34,37 +44,62 @@ def starts_and_ends(result: Result) -> dict[str, tuple[float, float]]:
 
 
 def test_a_slice_ends_with_its_time_and_blocks_go_on_where_they_were() -> None:
-    """a runs a wave to 9 and 1 us of the next, is saved, and has 7 us of it, its restoring and a whole wave left."""
-    result = played("time-slicing:slice_us=10", stream("a", kernel("a", 12, 25.0)), stream("b", kernel("b", 4, 5.0)))
-    assert run_of(result, "b").start_us == pytest.approx(11.0 + SAVE_US)
-    assert run_of(result, "b").end_us == pytest.approx(15.0 + SAVE_US)
-    assert run_of(result, "a").end_us == pytest.approx(15.0 + SAVE_US + 7.0 + SAVE_US + 8.0)
-    assert "time-slicing:slice_us=10: 1 switches between processes saved blocks" in [
+    """a runs two waves to 9 and 1 us of the third, is saved, and has 3 us of it and its restoring left."""
+    result = played(
+        "time-slicing:slice_us=10,switch_us=20", stream("a", kernel("a", 12, 25.0)), stream("b", kernel("b", 4, 5.0))
+    )
+    b_us = 10.0 + 20.0 + SAVE_US
+    assert starts_and_ends(result)["b"] == pytest.approx((b_us + 1.0, b_us + 5.0))
+    assert run_of(result, "a").end_us == pytest.approx(b_us + 5.0 + 20.0 + BACK_US + 15.0)
+    assert f"time-slicing:slice_us=10,switch_us=20: 2 switches between processes took {40.0 + SAVE_US:,.0f} us" in [
         f"{result.policy}: {note}" for note in result.notes
     ]
 
 
 def test_a_slice_ends_with_its_work() -> None:
+    """The switch counts from the end of the last block, though the GPU is known to be idle only later."""
     result = played("time-slicing", stream("a", kernel("a", 4, 5.0)), stream("b", kernel("b", 4, 5.0)))
-    assert starts_and_ends(result) == {"a": (1.0, 5.0), "b": (6.0, 10.0)}
+    assert starts_and_ends(result) == {"a": (1.0, 5.0), "b": (5.0 + SWITCH_US + 1.0, 5.0 + SWITCH_US + 5.0)}
+    free = played("time-slicing:switch_us=0", stream("a", kernel("a", 4, 5.0)), stream("b", kernel("b", 4, 5.0)))
+    assert starts_and_ends(free) == {"a": (1.0, 5.0), "b": (5.0 + IDLE_US + 1.0, 5.0 + IDLE_US + 5.0)}
+
+
+def test_a_process_keeps_the_gpu_between_its_kernels() -> None:
+    """A memory set of 5 us is shorter than the time after which a process counts as idle, host work of 9 us is not."""
+    for operation, kept in ((copy("between", 5.0, direction="memset"), True), (host("between", 9.0), False)):
+        a = stream("a", kernel("a1", 4, 5.0), operation, kernel("a2", 4, 5.0))
+        result = starts_and_ends(played("time-slicing", a, stream("b", kernel("b", 4, 5.0))))
+        assert (result["a2"][0] < result["b"][0]) == kept
 
 
 def test_slices_go_round() -> None:
-    streams = [stream(name, kernel(name, 4, 101.0)) for name in "abc"]
-    result = played("time-slicing:slice_us=10", *streams)
+    streams = [stream(name, kernel(name, 4, 401.0)) for name in "abc"]
+    result = played("time-slicing:slice_us=300", *streams)
     starts = [run_of(result, name).start_us for name in "abc"]
-    assert starts == pytest.approx([1.0, 11.0 + SAVE_US, 21.0 + 2 * SAVE_US])
-    assert result.makespan_us > 3 * 100.0
+    ends = [run_of(result, name).end_us for name in "abc"]
+    turn_us = 300.0 + SWITCH_US + SAVE_US
+    assert starts == pytest.approx([1.0 + at * turn_us for at in range(3)])
+    left_us = BACK_US + 101.0  # of 400 us, 299 are done in the first slice
+    assert ends == pytest.approx([3 * turn_us + left_us + at * (left_us + SWITCH_US) for at in range(3)])
+
+
+def test_an_arrival_waits_for_the_rest_of_a_slice_and_not_for_more() -> None:
+    """The slice begins with the process and not with the arrival, so after 10 us the GPU switches at once."""
+    batch = stream("batch", kernel("long", 40, 161.0))
+    for arrives_us, gets_us in ((5.0, 10.0), (35.0, 35.0)):
+        result = played(
+            "time-slicing:slice_us=10", batch, stream("late", host("before", arrives_us), kernel("short", 4, 5.0))
+        )
+        assert run_of(result, "short").start_us == pytest.approx(gets_us + SWITCH_US + SAVE_US + 1.0)
 
 
 def test_a_higher_priority_waits_for_the_slice_unless_it_may_preempt() -> None:
     batch = stream("batch", kernel("long", 12, 25.0))
     urgent = stream("urgent", host("before", 5.0), kernel("short", 4, 5.0), priority=1)
     waits = played("time-slicing:slice_us=10", batch, urgent)
-    assert run_of(waits, "short").start_us == pytest.approx(16.0 + SAVE_US)
+    assert run_of(waits, "short").start_us == pytest.approx(10.0 + SWITCH_US + SAVE_US + 1.0)
     preempts = played("time-slicing:slice_us=10,preempt=true", batch, urgent)
-    assert run_of(preempts, "short").start_us == pytest.approx(6.0 + SAVE_US)
-    assert run_of(preempts, "long").end_us == pytest.approx(10.0 + SAVE_US + 4.0 + SAVE_US + 16.0)
+    assert run_of(preempts, "short").start_us == pytest.approx(5.0 + SWITCH_US + SAVE_US + 1.0)
 
 
 def test_a_higher_priority_keeps_the_gpu_beyond_its_slice() -> None:
@@ -72,7 +107,8 @@ def test_a_higher_priority_keeps_the_gpu_beyond_its_slice() -> None:
     urgent = stream("urgent", kernel("first", 4, 26.0), kernel("second", 4, 26.0), priority=1)
     batch = stream("batch", kernel("long", 4, 5.0))
     result = played("time-slicing:slice_us=10,preempt=true", urgent, batch)
-    assert starts_and_ends(result) == {"first": (1.0, 26.0), "second": (27.0, 52.0), "long": (53.0, 57.0)}
+    starts = {"first": (1.0, 26.0), "second": (27.0, 52.0), "long": (52.0 + SWITCH_US + 1.0, 52.0 + SWITCH_US + 5.0)}
+    assert starts_and_ends(result) == starts
 
 
 # ---- SMs by need -----------------------------------------------------------------------------------------------------

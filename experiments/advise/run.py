@@ -333,7 +333,7 @@ def page(rows: Sequence[Row]) -> dict[str, object]:
         "choices": choice_table(found),
         "errors": error_table(rows),
     }
-    values |= _of_ends(of_one) | _of_slices(rows) | _of_last(rows, found)
+    values |= _of_ends(of_one) | _of_last(rows, found)
     values |= {f"prefill_{sms}": slowed("prefill1", "decode32", sms) for sms in (16, 48, 80)}
     for gpu in GPUS:
         mine = [one.regret_percent for one in found if one.row.gpu == gpu]
@@ -351,17 +351,6 @@ def _of_ends(rows: Iterable[Row]) -> dict[str, object]:
         "end_bias": _mean(ends),
         "first_error": _mean(map(abs, first)),
         "first_bias": _mean(first),
-    }
-
-
-def _of_slices(rows: Iterable[Row]) -> dict[str, object]:
-    """After which part of the makespan the first of two programs on time slices ends, percent."""
-    found = [row for row in rows if row.mechanism == "time slices"]
-    return {
-        "slices_measured": _mean(100.0 * min(row.measured_a_us, row.measured_b_us) / row.measured_us for row in found),
-        "slices_predicted": _mean(
-            100.0 * min(row.predicted_a_us, row.predicted_b_us) / row.predicted_us for row in found
-        ),
     }
 
 

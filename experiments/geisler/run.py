@@ -53,7 +53,7 @@ HIDDEN = 100
 RUN_STEPS = 3000  # the paper gives none; nothing but the unit of a step hangs on it
 GUESS = "k80"  # the paper does not name its GPU
 LARGE = 1000  # neurons, the larger of the two networks that were measured
-NO_WORK, OTHER_WORK, SLICED = "no other CPU work", "other CPU work", "time-slicing, four ranks"
+NO_WORK, OTHER_WORK, SLICED = "no other CPU work", "other CPU work", "time slices"
 
 WHAT_IFS: dict[str, Callable[[Trace], Trace]] = {
     "as written": lambda trace: trace,
@@ -198,13 +198,24 @@ def predictions() -> list[Step]:
 
 
 def parts() -> list[Part]:
-    """What the paper's step is made of at both ends, and a step of four ranks that take turns."""
+    """What the paper's step is made of at both ends, and steps of ranks without MPS."""
     found = [
         Part(case, part, us)
         for case, other_s in ((NO_WORK, 0.0), (OTHER_WORK, MPI_S))
         for part, us in breakdown(step_trace(GUESS, HIDDEN, paper_times(other_s)), GUESS).items()
     ]
-    return [*found, Part(SLICED, "step", step_us(kept(h200_trace(HIDDEN, 4)), "h200", "time-slicing"))]
+    changes = dict(MEASURED.values())
+    sliced = [
+        Part(_sliced(*key), key[2], step_us(changes[key[2]](h200_trace(*key[:2])), "h200", "time-slicing"))
+        for key in measured("step.csv")
+        if key[1] > 1
+    ]
+    return [*found, *sliced]
+
+
+def _sliced(neurons: int, ranks: int, *_: str) -> str:
+    """The case of some ranks without MPS."""
+    return f"{SLICED}, {neurons} neurons, {ranks} ranks"
 
 
 # ---- what it shows
@@ -253,6 +264,11 @@ def page(steps: Sequence[Step], made_of: Sequence[Part]) -> dict[str, object]:
         return fmean(100.0 * abs(row.ratio - 1.0) for row in rows if row.variant in variants)
 
     slower = [float(unshared[key]["step_us"]) / row.measured_us for key, row in of.items() if row.ranks == 4]
+    sliced = {
+        key: 100.0 * (us[_sliced(*key), key[2]] / float(row["step_us"]) - 1.0)
+        for key, row in unshared.items()
+        if key[1] > 1
+    }
     before, after = paper[0], paper[1]
     return {
         "cpu": cpu_percent(NO_WORK),
@@ -291,8 +307,8 @@ def page(steps: Sequence[Step], made_of: Sequence[Part]) -> dict[str, object]:
         "four_us": allocation_us(written[LARGE, 4, names[0]]),
         "least_slower": min(slower),
         "most_slower": max(slower),
-        "unshared": float(unshared[HIDDEN, 4, names[1]]["step_us"]),
-        "sliced": us[SLICED, "step"],
+        "sliced_copied": fmean(error for key, error in sliced.items() if key[2] not in names[3:]),
+        "sliced_kept": fmean(error for key, error in sliced.items() if key[2] in names[3:]),
         "copied": percent("h2d_us", "d2h_us"),
         "allocated": percent("allocation_us", "free_us"),
         "saved": saved_table(of, names),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MARKERS = dict(zip(MECHANISMS, "Xo^sDPv", strict=True))
 FIRST_SHOWN = 12  # rows of the table
-UNKNOWN_ERROR, WRONG = "?", "wrong"  # instead of a model error
+UNKNOWN_ERROR = "?"  # instead of a model error
 SHOWN_REASONS = 3  # why errors are not known, the most frequent
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
 WAITING = "latency"  # the bound that is no resource: kernels that wait can share the GPU
@@ -58,7 +58,7 @@ def _json(advice: Advice, one: SettingResult) -> dict[str, Any]:
         "latency_interval_us": one.interval_us,
         "latency_growth": one.growth,
         "model_error": one.how_wrong.percent,
-        "model_error_reason": one.refuted or one.how_wrong.reason or None,
+        "model_error_reason": one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),
         "tie": advice.ties(one),
         "pareto": one in advice.pareto,
@@ -104,7 +104,6 @@ def _legend(shown: Sequence[SettingResult]) -> list[str]:
     lines += [f"  {UNKNOWN_ERROR}: not validated, because of: {unmeasured}"] * bool(reasons)
     counted = f"such a setting counts {100 * UNMEASURED:.0f} % worse than predicted, beside those that were measured"
     lines += [f"  {UNKNOWN_ERROR}: {counted}"] * any(one.doubted for one in shown)
-    lines += [f"  {WRONG}: measured, and the model failed: never recommended"] * any(one.refuted for one in shown)
     best = f"tie: within {100 * TIE:.0f} % of the best, which the model cannot tell apart"
     return [*lines, f"{best}; pareto: no other slows one program less and none more"]
 
@@ -219,15 +218,13 @@ def _cells(advice: Advice, one: SettingResult) -> list[str]:
 
 
 def _error(one: SettingResult) -> str:
-    if one.refuted:
-        return WRONG
     return UNKNOWN_ERROR if one.how_wrong.band is None else one.how_wrong.brief
 
 
 def slowdowns(advice: Advice) -> Figure:
     """The slowdown of the first program against that of the second, a marker for each mechanism, the Pareto front."""
     first, second = list(advice.best.slowdown)[:2]
-    known = [one for one in advice.choices if not one.refuted and max(one.slowdown.values()) != inf]
+    known = [one for one in advice.choices if max(one.slowdown.values()) != inf]
     from matplotlib.ticker import LogLocator, NullLocator
 
     with new_figure(3.6) as figure:

@@ -44,7 +44,6 @@ from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import Step, no_step, require_step
 from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
-from gpusim.policies.registry import spec_of
 from gpusim.results.error_band import HowWrong, error_band
 from gpusim.results.metrics import SHARING, normalised_progress, sharing, undominated
 from gpusim.results.result import Result
@@ -85,7 +84,6 @@ class SettingResult:
     latency_us: Mapping[str, float]  # of each program: a pass; with arrivals the 95th percentile of its requests
     bound_us: Mapping[str, Mapping[str, float]]  # of each program, the time of its kernels by what bound them
     how_wrong: HowWrong  # how far off the model was on measured co-runs of the kind, or why nobody knows
-    refuted: str = ""  # why the model of this mechanism is known to be wrong; empty: it is not
     # of each program with arrivals: percentiles of its requests' latencies by percent; if they are random, half of the
     # 95 % confidence interval of ``latency_us``, from the spread over their seeds; and the mean latency of the last
     # third of its requests over that of the first
@@ -150,23 +148,20 @@ class Advice:
 
     def ties(self, choice: SettingResult) -> bool:
         """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
-        known = self.meets(choice) and not choice.refuted
-        return known and _ties(choice.counted(self.objective), self.choices[0].counted(self.objective))
+        best = self.choices[0]
+        return self.meets(choice) and _ties(choice.counted(self.objective), best.counted(self.objective))
 
     @cached_property
     def pareto(self) -> tuple[SettingResult, ...]:
         """The choices than which no other slows every program less."""
-        known = [one for one in self.choices if not one.refuted]
-        kept = undominated([[one.slowdown[name] for name in self.best.slowdown] for one in known])
-        return tuple(compress(known, kept))
+        kept = undominated([[one.slowdown[name] for name in self.best.slowdown] for one in self.choices])
+        return tuple(compress(self.choices, kept))
 
     @cached_property
     def competitor(self) -> SettingResult | None:
         """The best choice of another mechanism that keeps all targets."""
         others = (
-            one
-            for one in self.choices
-            if one.setting.mechanism != self.best.setting.mechanism and self.meets(one) and not one.refuted
+            one for one in self.choices if one.setting.mechanism != self.best.setting.mechanism and self.meets(one)
         )
         return next(others, None)
 
@@ -279,7 +274,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     best, objective = advice.best, advice.objective
     spans, winners = [best.makespan_us], dict[Assumption, str]()
-    ways = [choice.setting for choice in advice.choices if not choice.refuted and advice.meets(choice)]
+    ways = [choice.setting for choice in advice.choices if advice.meets(choice)]
     assumed = {
         assumption: _Shared(other, session, isolated_us(other, session), advice.free)
         for assumption, other in session.extremes(advice.trace).items()
@@ -395,7 +390,6 @@ def _choice(shared: _Shared, way: Setting) -> SettingResult:
         setting=way,
         bound_us=_bound_us(once),
         how_wrong=error_band(once, trace, session.gpu, session.recorded_on),
-        refuted=spec_of(way.policy).policy.refuted,
         **given,
     )
 
@@ -453,13 +447,11 @@ def _advice(
         return EFFORT.index(one.setting.mechanism)
 
     if any(one.how_wrong.band for one in choices):
-        choices = [replace(one, doubted=not (one.how_wrong.band or one.refuted)) for one in choices]
-    ordered = sorted(
-        choices, key=lambda one: (bool(one.refuted), misses(one) > 1.0, one.counted(objective), effort(one))
-    )
-    keeping = [one for one in ordered if misses(one) <= 1.0 and not one.refuted]
+        choices = [replace(one, doubted=not one.how_wrong.band) for one in choices]
+    ordered = sorted(choices, key=lambda one: (misses(one) > 1.0, one.counted(objective), effort(one)))
+    keeping = [one for one in ordered if misses(one) <= 1.0]
     if not keeping:
-        closest = min((one for one in ordered if not one.refuted), key=misses)
+        closest = min(ordered, key=misses)
         reached = " and ".join(
             f"{one.program}={one.reached(closest.slowdown, closest.latency_us)}"
             for one in targets

@@ -114,7 +114,6 @@ def _whole(name: str, policy: type[gpusim.Policy]) -> dict[str, Any]:
     source = SOURCE.search(plain["summary"])
     return plain | {
         "source": source[1] if source else None,
-        "refuted": policy.refuted or None,
         "validated_as": {experiment: measured_errors(experiment) for experiment in policy.validated_as},
         "example": f"gpusim replay TRACE --policy {_example(name, plain['parameters'])}",
     }
@@ -139,8 +138,7 @@ def _print_whole(content: dict[str, Any]) -> None:
         default = f", default {one['default']}" if one["default"] else ""
         about = f": {one['description']}" if one["description"] else ""
         print(_indented(f"{one['name']} ({one['kind']}{default}){about}", 8))
-    measured = [f"measured, and the model failed: {content['refuted']}"] if content["refuted"] else []
-    for line in measured or _validation(content["validated_as"]):
+    for line in _validation(content["validated_as"]):
         print(_indented(line, 4))
     print(_indented(f"example: {content['example']}", 4))
 

@@ -47,11 +47,15 @@ def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int], fit: F
     return counts
 
 
+def context_bytes(kernel: KernelView) -> int:
+    """Registers and shared memory that a block holds."""
+    return kernel.footprint.registers * BYTES_PER_REGISTER + kernel.footprint.shared_memory_bytes
+
+
 def context_us(kernel: KernelView, gpu: GPU) -> float:
-    """Time to save one block, or to restore it: registers and shared memory at an SM's share of the DRAM bandwidth."""
-    held = kernel.footprint.registers * BYTES_PER_REGISTER + kernel.footprint.shared_memory_bytes
+    """Time to save one block, or to restore it, at an SM's share of the DRAM bandwidth."""
     bytes_per_us = gpu.model.dram_sustained_gb_per_s * 1e3 / gpu.sm_count
-    return held / bytes_per_us
+    return context_bytes(kernel) / bytes_per_us
 
 
 def warp_quota(view: View, kernel: KernelView) -> float:

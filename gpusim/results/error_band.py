@@ -90,11 +90,11 @@ CLASSES = {  # resource that binds a kernel: what was counted of it
 BINDS = 0.5  # share of its time for which a resource is busy that binds a kernel; below it latency does [D]
 UNCOUNTED = "unknown"
 PROGRAMS_HAVE = ("copy",)  # operations without kernels of programs that were measured: copies on the device
-REFUTED = "measured, and the model failed: see gpusim policies"
 UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment had
     "memory slices": "memory slices",
     "evictions": "evicted blocks",
     "shares": "shares of throughput",
+    "time slices": "time slices",
 }
 
 
@@ -205,8 +205,6 @@ def _validated() -> dict[str, dict[str, dict[str, Any]]]:
 
 def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None = None) -> HowWrong:
     """The error that was measured of replays like this one; else, in a few words, why there is none."""
-    if "refuted" in result.limits:
-        return HowWrong(None, f"{REFUTED} {result.policy.partition(':')[0]}")
     source, never = _source(trace, gpu, recorded_on)
     if source is None:
         return _never(never)

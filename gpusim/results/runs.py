@@ -26,7 +26,7 @@ LIMITS = (  # to which a policy can hold a kernel
     "shares",  # of an SM's issue slots, of its L1 data path or of DRAM
     "evictions",  # blocks taken off their SM
     "memory slices",  # parts of L2 and DRAM of its own
-    "refuted",  # what a real GPU was measured not to do (`Policy.refuted`)
+    "time slices",  # the whole GPU for one process at a time
 )
 
 
