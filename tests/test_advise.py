@@ -27,6 +27,7 @@ from gpusim.choose.settings import Setting, divisions, granted, settings, settin
 from gpusim.choose.settings import _mig as mig_setting
 from gpusim.choose.targets import Target, target_of
 from gpusim.policies.limits import mig_profiles
+from gpusim.policies.time_slicing import SLICE_US, SWITCH_US
 from gpusim.results.error_band import HowWrong
 from gpusim.session import Session
 from gpusim.trace.operations import Copy, TimesArrivals
@@ -192,6 +193,13 @@ def test_time_slices_take_longer_than_programs_in_turn() -> None:
     """Both have the whole GPU one after the other, and switches take time."""
     (in_turn,), (slices,) = (by_mechanism(advised(two()))[name] for name in ("in turn", "time slices"))
     assert slices.makespan_us > in_turn.makespan_us and slices.how_wrong.band is None
+
+
+def test_programs_on_time_slices_get_the_gpu_equally_often() -> None:
+    """Passes are shorter than slices: a replay that ends with the first pass of each would see one slice of one."""
+    (slices,) = by_mechanism(advised(two(first_us=100.0, second_us=250.0)))["time slices"]
+    share = SLICE_US / (2.0 * (SLICE_US + SWITCH_US))
+    assert slices.slowdown == pytest.approx({"a": 1.0 / share, "b": 1.0 / share}, rel=0.1)
 
 
 # ---- targets

@@ -32,6 +32,7 @@ from gpusim.choose.serving import (
     looping,
     not_served,
     other_seeds,
+    progress_in_loops,
     restarting,
     served,
     with_arrivals,
@@ -382,7 +383,7 @@ def _choice(shared: _Shared, way: Setting) -> SettingResult:
         if shared.restarts:
             progress = dict.fromkeys(alone_us, 0.0)
             with suppress(Starved):
-                progress = normalised_progress(session.replay(trace, way.policy, restart=True, keep=()))
+                progress = _progress(shared, way)
                 given |= _shares(shared, progress)
             slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
         given |= {"slowdown": slowdown, "latency_us": {name: alone_us[name] * slowdown[name] for name in slowdown}}
@@ -392,6 +393,14 @@ def _choice(shared: _Shared, way: Setting) -> SettingResult:
         how_wrong=error_band(once, trace, session.gpu, session.recorded_on),
         **given,
     )
+
+
+def _progress(shared: _Shared, way: Setting) -> dict[str, float]:
+    """Normalised progress of each program where all start again whenever they end."""
+    trace = way.of(shared.trace)
+    if way.mechanism == "time slices":
+        return progress_in_loops(trace, shared.session, way.policy, shared.alone_us)
+    return normalised_progress(shared.session.replay(trace, way.policy, restart=True, keep=()))
 
 
 def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:
@@ -409,7 +418,7 @@ def _cost(objective: Objective, assumed: Mapping[Assumption, _Shared], task: tup
     if objective == "makespan":
         return session.makespan_us(trace, way.policy)
     with suppress(Starved):
-        found = _shares(shared, normalised_progress(session.replay(trace, way.policy, restart=True, keep=())))
+        found = _shares(shared, _progress(shared, way))
         return found["antt"] if objective == "antt" else -found[objective]
     return inf
 

@@ -13,13 +13,21 @@ from statistics import fmean, stdev
 from typing import Any
 
 from gpusim.choose.targets import passes_us
-from gpusim.results.metrics import LATENCY_PERCENTILES, TARGET_PERCENTILE, percentile, requests_us
+from gpusim.policies.time_slicing import SLICE_US
+from gpusim.results.metrics import (
+    LATENCY_PERCENTILES,
+    TARGET_PERCENTILE,
+    normalised_progress,
+    percentile,
+    requests_us,
+)
 from gpusim.results.result import Result
 from gpusim.session import Session
 from gpusim.trace.edit import with_settings_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Arrivals, LoopArrivals, PoissonArrivals, TimesArrivals
 
+SLICES = 8  # for which each program has work, where its progress on time slices is judged
 MOST_BESIDE = 50_000  # kernels of programs that restart beside requests, in one replay: more take many seconds
 LATE = 1.5  # times the expected time, by which all random requests have arrived
 WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
@@ -68,6 +76,23 @@ def restarting(trace: Trace, alone_us: Mapping[str, float]) -> Trace:
         return trace
     loops = {name: {"arrivals": LoopArrivals(count=count)} for name, count in passes.items()}
     return with_settings_of(trace, loops, "programs")
+
+
+def progress_in_loops(trace: Trace, session: Session, policy: str, alone_us: Mapping[str, float]) -> dict[str, float]:
+    """Normalised progress of programs that start again whenever they end, on time slices of the GPU.
+
+    A replay with restarts ends when each program has ended once, which may be in its first slice. Here each has work
+    for `SLICES` of them, and counts until the first has no more. Programs with longer passes restart as elsewhere.
+    """
+    counts = {name: ceil(SLICES * SLICE_US / us) for name, us in alone_us.items() if us > 0.0}
+    kernels = launches_of(trace)
+    if min(counts.values(), default=1) == 1 or sum(kernels[name] * counts[name] for name in counts) > MOST_BESIDE:
+        return normalised_progress(session.replay(trace, policy, restart=True, keep=()))
+    loops = {name: {"arrivals": LoopArrivals(count=count)} for name, count in counts.items()}
+    result = session.replay(with_settings_of(trace, loops, "programs"), policy, keep=())
+    until_us = min(run.end_us for run in result.program_runs)
+    ends = requests_us(result)
+    return {name: us * sum(end_us <= until_us for _, end_us in ends[name]) / until_us for name, us in alone_us.items()}
 
 
 def _arrived_us(arrivals: Arrivals | None) -> float:
