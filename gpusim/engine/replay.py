@@ -259,8 +259,10 @@ class _Replay:
         self.busy = tuple(name for name in self.busy if name != stream.name)
 
     def _program_of(self, names: Sequence[str]) -> list[int]:
-        place = {stream: at for at, one in enumerate(self.trace.programs) for stream in one.streams}
-        return [place.get(name, len(self.trace.programs)) for name in names]
+        """The position of each stream's program; one after the last for streams of traces that were not checked."""
+        place = {program.name: at for at, program in enumerate(self.trace.programs)}
+        program_of = self.trace.program_of()
+        return [place[program_of[name]] if name in program_of else len(place) for name in names]
 
     def _kernel_names(self, program_of: Sequence[int]) -> list[set[str]]:
         code_of: list[set[str]] = [set() for _ in range(len(self.trace.programs) + 1)]
@@ -408,7 +410,7 @@ class _Replay:
         """Completed passes of each program so far; see `gpusim.results.runs.Replayed.passes`."""
         ended = Counter(request.stream for request in self.requests)
         whole = {program.name: min(ended[name] for name in program.streams) for program in self.trace.programs}
-        program_of = {name: program.name for program in self.trace.programs for name in program.streams}
+        program_of = self.trace.program_of()
         done = dict.fromkeys(whole, 0.0)
         for launch in self.launches:
             program = program_of[launch.stream]

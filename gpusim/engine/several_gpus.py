@@ -78,7 +78,7 @@ def _coupled(trace: Trace, gpu: GPU, gpus: Sequence[int]) -> list[tuple[int, ...
 
 def policies_of(policy: Policy, trace: Trace) -> dict[int, Policy]:
     """A policy object for each GPU that has streams: copies, but for the first if it can be the policy itself."""
-    program_of = {stream: program.name for program in trace.programs for stream in program.streams}
+    program_of = trace.program_of()
     by_program = isinstance(policy, Divides) and policy.by_program(len(trace.programs))
     names: dict[int, list[str]] = {}
     for stream in trace.streams:
