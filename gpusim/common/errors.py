@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="BaseModel")
 
-ID_PATTERN = r"^[A-Za-z0-9_./:-]+$"
-STREAM_PATTERN = r"^(main|internal(0|[1-9][0-9]?))$"
-NAME_PATTERN = r"^[A-Za-z0-9_./-]+$"
 _LONGEST_QUOTE = 60
 _MOST_MEANT = 3  # names that begin as somebody wrote
 _LONGEST_PART = 400  # characters of a place or a problem: names and cells of files in them may have any length
@@ -167,6 +164,12 @@ def told(error: ErrorDetails, model: type[BaseModel] | None, path: str | Path | 
     return InputError(path, place, *_explain(error, owner))
 
 
+def worded(pattern: str, words: str) -> str:
+    """Return a pattern of texts, which messages from now on put into words."""
+    _PATTERNS[pattern] = words
+    return pattern
+
+
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """The models in the type of a field: of ``tuple[Kernel | Copy, ...]`` both."""
     from pydantic import BaseModel
@@ -233,11 +236,7 @@ def _explain(error: ErrorDetails, owner: type[BaseModel] | None) -> tuple[str, s
     return problem, message.replace("\n", " ") + suffix
 
 
-_PATTERNS = {  # of texts, in words
-    STREAM_PATTERN: "main, internal0, internal1, …",
-    ID_PATTERN: "letters, digits, _ . / - :",
-    NAME_PATTERN: "letters, digits, _ . / -",
-}
+_PATTERNS: dict[str, str] = {}  # of texts, in words, as `worded` has them
 _LIMITS = {  # kinds of pydantic's faults, in our words
     "greater_than": "a number above {gt:.12g}",
     "greater_than_equal": "a number of at least {ge:.12g}",

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gpusim.common.errors import STREAM_PATTERN
 from gpusim.trace.fields import (
     LEAST_DURATION_US,
     MAX_BLOCK_LENGTHS,
@@ -22,6 +21,7 @@ from gpusim.trace.fields import (
     MAX_SCALING_POINTS,
     MAX_SCALING_SMS,
     MAX_TRAFFIC_BYTES,
+    STREAM_PATTERN,
     ActiveCycles,
     Cycles,
     Passing,

@@ -18,10 +18,10 @@ from pydantic import (
     model_validator,
 )
 
-from gpusim.common.errors import ID_PATTERN, NAME_PATTERN
 from gpusim.hardware.gpu import GPU
 from gpusim.hardware.host_costs import HostService
 from gpusim.trace.fields import (
+    ID_PATTERN,
     LEAST_RATE_PER_S,
     MAX_ALGORITHM_NAME,
     MAX_ALTERNATIVES,
@@ -33,6 +33,7 @@ from gpusim.trace.fields import (
     MAX_REQUESTS,
     MAX_STREAMS,
     MAX_TRAFFIC_BYTES,
+    NAME_PATTERN,
     Duration,
     Passing,
     Recurring,

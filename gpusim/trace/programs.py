@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import FailFast, Field, WrapValidator
 
-from gpusim.common.errors import NAME_PATTERN, InputError, expected_one_of
+from gpusim.common.errors import InputError, expected_one_of
 from gpusim.common.tables import connected
-from gpusim.trace.fields import MAX_STREAMS, Strict, described, fault
+from gpusim.trace.fields import MAX_STREAMS, NAME_PATTERN, Strict, described, fault
 from gpusim.trace.operations import Arrivals, Collective, Stream
 
 
