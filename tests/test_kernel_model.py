@@ -15,7 +15,7 @@ from tiny import launch, tiny
 from gpusim.calibrate.fit import anchored
 from gpusim.model.contention import WarpDemand, mix_times
 from gpusim.model.kernel import loads_at, mix_rates
-from gpusim.model.memory import MemoryLoad, memory_slowdown
+from gpusim.model.memory import MemoryLoad, MemoryWait, memory_slowdown
 
 TURNS = WarpDemand(2.0, 0.4, 0.2, (0.1, 0.2, 0.05, 0.05, 0.05, 0.06), 1, serial_share=1.0)
 A = replace(
@@ -77,6 +77,15 @@ def test_the_load_of_a_kernel_alone_is_that_of_its_mean_resident_blocks() -> Non
     """Three quarters of two blocks, each of which takes (0.6 + 1) / 2 per instruction."""
     own = replace(A, resident_share=0.75).own_load
     assert (own.dram, own.l2, own.hits) == pytest.approx((0.05 * 1.5 * 4 / 0.8, 0.03 * 1.5 * 4 / 0.8, 0.7))
+
+
+@pytest.mark.parametrize(("load", "bound"), [(0.05, 0.375), (0.5, 1.0)])
+def test_what_a_kernel_alone_has_under_way_is_that_of_its_mean_resident_blocks_as_far_as_dram_binds_it(
+    load: float, bound: float
+) -> None:
+    model = replace(A, resident_share=0.75, load=MemoryLoad(load, 0.0), wait=MemoryWait(under_way=0.4))
+    assert model.wait.own_under_way == pytest.approx(bound * 1.5 * 4 * 0.4)
+    assert replace(model, load=MemoryLoad(0.0, 0.0)).wait.own_under_way == 0.0
 
 
 def test_the_most_of_a_memory_that_a_block_uses_is_its_time_alone_over_the_blocks_at_once() -> None:

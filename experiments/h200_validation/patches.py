@@ -377,7 +377,7 @@ def no_waits_beside() -> None:
 def no_dram_queue() -> None:
     """Nothing is under way to a full DRAM, for which reads would wait."""
     known = fit._wait
-    put(fit, "_wait", lambda *launch: known(*launch)._replace(under_way=0.0, own_under_way=0.0))
+    put(fit, "_wait", lambda *launch: known(*launch)._replace(under_way=0.0))
 
 
 def never_late() -> None:

@@ -272,7 +272,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         held_clock=_held_clock(launch, free, gpu),
         unit_us=free,
         load=load,
-        wait=_wait(recorded, load, gpu)._replace(code=_code_share(launch, foot, blocks_per_sm, gpu)),
+        wait=_wait(recorded, gpu)._replace(code=_code_share(launch, foot, blocks_per_sm, gpu)),
         resident_share=residents / most_resident(launch.blocks, blocks_per_sm, gpu.sm_count),
         age_preference=0.0,
         jitter=gpu.model.block_jitter,
@@ -427,7 +427,7 @@ def _exposed(launch: KernelLaunch, foot: Footprint, residents: float, gpu: GPU) 
     return min(1.0, needed / (staged * residents))
 
 
-def _wait(recorded: _Recorded, load: MemoryLoad, gpu: GPU) -> MemoryWait:
+def _wait(recorded: _Recorded, gpu: GPU) -> MemoryWait:
     """What of the recorded time was latency of L2 and DRAM; none where no stall reasons tell. Code is left out."""
     launch, kernel, residents = recorded.launch, recorded.demand, recorded.residents
     mix = launch.mix
@@ -437,8 +437,6 @@ def _wait(recorded: _Recorded, load: MemoryLoad, gpu: GPU) -> MemoryWait:
     others = competing_warps(residents, kernel.warps_per_scheduler, kernel.one_wave) - 1.0
     touched = launch.blocks * (read + written) / gpu.kept_l2_bytes
     ahead, under_way = _under_way(recorded, gpu)
-    blocks = residents * gpu.sm_count
-    bound = min(1.0, load.dram * blocks / time_at(kernel, residents))
     return MemoryWait(
         share=recorded.exposed * memory_stall_share(mix),
         serial=kernel.latency + kernel.serial_share * others * kernel.service_demand,
@@ -447,7 +445,6 @@ def _wait(recorded: _Recorded, load: MemoryLoad, gpu: GPU) -> MemoryWait:
         touched=touched,
         ahead=ahead,
         under_way=under_way,
-        own_under_way=bound * blocks * under_way,
     )
 
 

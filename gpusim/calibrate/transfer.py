@@ -55,7 +55,6 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
             passing=model.wait.passing * kept / bandwidth,
             touched=model.wait.touched * kept,
             under_way=model.wait.under_way * bandwidth,
-            own_under_way=model.wait.own_under_way * bandwidth,
         ),
         issue_us=model.issue_us * lanes,
         dram_share_us=model.dram_share_us * bandwidth,

@@ -41,7 +41,7 @@ class KernelModel:
     held_clock: float  # clock of the SMs that the power limit left it in the recording, over that without one
     unit_us: float  # time of a block that progresses as recorded, with L2 and DRAM free
     load: MemoryLoad  # what one such block adds to the load of L2 and DRAM
-    wait: MemoryWait  # what of its time is latency of L2 and DRAM
+    wait: MemoryWait  # what of its time is latency of L2 and DRAM; `own_under_way` follows from the rest
     resident_share: float  # mean resident blocks of an SM alone, as recorded, over the most
     age_preference: float  # how strongly old blocks go before young ones
     jitter: float  # standard deviation of a block's work
@@ -70,8 +70,11 @@ class KernelModel:
 
     def __post_init__(self) -> None:
         residents = self.resident_share * self.most_resident
-        alone = residents * self.sm_count / time_at(self.demand, residents)
+        blocks = residents * self.sm_count
+        alone = blocks / time_at(self.demand, residents)
         object.__setattr__(self, "own_load", self.load._replace(dram=self.load.dram * alone, l2=self.load.l2 * alone))
+        under_way = min(1.0, self.own_load.dram) * blocks * self.wait.under_way
+        object.__setattr__(self, "wait", self.wait._replace(own_under_way=under_way))
         object.__setattr__(self, "ramps", self._ramps() if self.ramp_work > 0.0 else ())
         object.__setattr__(self, "single_us", self.unit_us * (self._time(1) if self.age_preference > 0.0 else 1.0))
         more = replace(self, l2_share_us=self.l2_apart_us) if self.l2_apart_us > self.l2_share_us else None

@@ -55,7 +55,7 @@ class MemoryWait(NamedTuple):
     ahead: float = 0.0  # `IDLE_READ_US` over the time for which its reads are ahead of their use; 0: they are not
     # time that DRAM needs for what a resident block has under way where DRAM binds the kernel, over `IDLE_READ_US`
     under_way: float = 0.0
-    own_under_way: float = 0.0  # the same of all its blocks in its recording, as far as DRAM bound it
+    own_under_way: float = 0.0  # the same of all its blocks alone on the whole device, as far as DRAM binds it
 
 
 def lost_share(touched: float) -> float:
