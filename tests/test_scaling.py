@@ -32,6 +32,7 @@ from gpusim.calibrate.transfer import transferred
 from gpusim.common.errors import InputError
 from gpusim.engine.sm_array import run_alone
 from gpusim.model.contention import WarpDemand, latency_beside, mix_times
+from gpusim.model.memory import MemoryWait
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
@@ -151,6 +152,14 @@ def test_a_kernel_with_another_load_takes_as_long_alone_and_moves_at_most_what_i
         assert other.latency_us + run_alone(other, H200)[0] == pytest.approx(model.solo_us, rel=2e-3)
         assert other.dram_share_us == min(model.dram_share_us, other.most_share_us)
         assert other.l2_share_us == min(model.l2_share_us * factor, other.most_share_us)
+
+
+def test_what_a_kernel_has_under_way_alone_follows_its_load() -> None:
+    """DRAM binds it in the recording, and at half of its load for 0.6 of the time."""
+    model = replace(anchored(launches()[0], H200), wait=MemoryWait(under_way=0.1))
+    half = _changed(model, 0.5, 1.0, H200)
+    assert model.own_load.dram > 1.0 and half.own_load.dram == pytest.approx(0.616, abs=1e-3)
+    assert half.wait.own_under_way == pytest.approx(half.own_load.dram * model.wait.own_under_way)
 
 
 def test_the_time_on_all_sms_stays() -> None:
