@@ -200,6 +200,8 @@ def test_programs_on_time_slices_get_the_gpu_equally_often() -> None:
     (slices,) = by_mechanism(advised(two(first_us=100.0, second_us=250.0)))["time slices"]
     share = SLICE_US / (2.0 * (SLICE_US + SWITCH_US))
     assert slices.slowdown == pytest.approx({"a": 1.0 / share, "b": 1.0 / share}, rel=0.1)
+    (longer,) = by_mechanism(advised(two(first_us=6000.0, second_us=6000.0)))["time slices"]
+    assert longer.slowdown["a"] == pytest.approx(longer.slowdown["b"], rel=0.05), "passes under way count, too"
 
 
 # ---- targets

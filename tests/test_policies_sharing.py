@@ -93,13 +93,31 @@ def test_an_arrival_waits_for_the_rest_of_a_slice_and_not_for_more() -> None:
         assert run_of(result, "short").start_us == pytest.approx(gets_us + SWITCH_US + SAVE_US + 1.0)
 
 
+def test_the_first_slice_begins_with_the_first_process() -> None:
+    """Both start 100 us late, and b still waits for a whole slice of a."""
+    a = stream("a", host("late", 100.0), kernel("long", 400, 401.0))
+    b = stream("b", host("later", 120.0), kernel("short", 4, 5.0))
+    result = played("time-slicing:slice_us=300", a, b)
+    assert run_of(result, "short").start_us == pytest.approx(400.0 + SWITCH_US + SAVE_US + 1.0)
+
+
+def test_an_idle_process_loses_the_gpu_at_the_end_of_its_slice() -> None:
+    """Host work of 6 us keeps the GPU within a slice, and not beyond its end at 8 us."""
+    for slice_us, kept in ((100.0, True), (8.0, False)):
+        a = stream("a", kernel("a1", 4, 5.0), host("between", 6.0), kernel("a2", 4, 5.0))
+        result = starts_and_ends(played(f"time-slicing:slice_us={slice_us}", a, stream("b", kernel("b", 4, 5.0))))
+        assert (result["a2"][0] < result["b"][0]) == kept
+
+
 def test_a_higher_priority_waits_for_the_slice_unless_it_may_preempt() -> None:
     batch = stream("batch", kernel("long", 12, 25.0))
     urgent = stream("urgent", host("before", 5.0), kernel("short", 4, 5.0), priority=1)
     waits = played("time-slicing:slice_us=10", batch, urgent)
     assert run_of(waits, "short").start_us == pytest.approx(10.0 + SWITCH_US + SAVE_US + 1.0)
     preempts = played("time-slicing:slice_us=10,preempt=true", batch, urgent)
-    assert run_of(preempts, "short").start_us == pytest.approx(5.0 + SWITCH_US + SAVE_US + 1.0)
+    short_us = 5.0 + SWITCH_US + SAVE_US + 1.0
+    assert run_of(preempts, "short").start_us == pytest.approx(short_us)
+    assert run_of(preempts, "long").end_us == pytest.approx(short_us + 4.0 + SWITCH_US + BACK_US + 20.0)
 
 
 def test_a_higher_priority_keeps_the_gpu_beyond_its_slice() -> None:

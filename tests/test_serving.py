@@ -127,12 +127,9 @@ def test_a_resource_that_both_need_most_limits_the_gain_and_waiting_does_not(
 def test_each_marker_of_the_table_is_explained_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     print_advice(advised(two()))
     table, legend = capsys.readouterr().out.split("\nmodel error: ")
-    assert all(marker in table for marker in ("?", "wrong", "pareto", "recommended"))
+    assert all(marker in table for marker in ("?", "pareto", "recommended"))
     assert "  ?: not validated, because of: nothing measured on tiny" in legend
-    assert "  wrong: measured, and the model failed" in legend and "; pareto: no other" in legend
-    way = [Setting("streams", "equal priority", "leftover")]
-    print_advice(advised(two(), ways=way))
-    assert "wrong" not in capsys.readouterr().out, "only what the table has"
+    assert "; pareto: no other" in legend
 
 
 def test_profile_ids_of_mig_are_to_be_compared() -> None:

@@ -36,11 +36,8 @@ from gpusim.trace.edit import with_settings_of
 HERE = Path(__file__).resolve().parent
 TURNS, PROGRAM_TIMES = HERE / "turns.csv.gz", HERE / "programs.csv"
 GPU, POLICY = "h200", "time-slicing:by=program"
-SMS, WORK_US, FIRST_US = (
-    132,
-    60_000.0,
-    300.0,
-)  # as recording/ has them: FIRST_US is the start of one program before the other
+SMS, WORK_US = 132, 60_000.0
+FIRST_US = 300.0  # one program starts so long before the other
 REGISTERS = {0: 20, 32: 48, 96: 116}  # of a thread, by how many it holds beside what it needs: what nvcc 12 and 13 say
 HELD = re.compile(
     r"(?P<blocks>\d+) blocks?; (?P<threads>\d+) threads; (?P<kib>\d+) KiB; (?P<registers>\d+) registers x2"

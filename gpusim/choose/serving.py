@@ -82,7 +82,8 @@ def progress_in_loops(trace: Trace, session: Session, policy: str, alone_us: Map
     """Normalised progress of programs that start again whenever they end, on time slices of the GPU.
 
     A replay with restarts ends when each program has ended once, which may be in its first slice. Here each has work
-    for `SLICES` of them, and counts until the first has no more. Programs with longer passes restart as elsewhere.
+    for `SLICES` of them, and counts until the first has no more. A pass that is under way then counts by its time.
+    Programs with longer passes, or too many kernels for that, restart as elsewhere.
     """
     counts = {name: ceil(SLICES * SLICE_US / us) for name, us in alone_us.items() if us > 0.0}
     kernels = launches_of(trace)
@@ -91,8 +92,11 @@ def progress_in_loops(trace: Trace, session: Session, policy: str, alone_us: Map
     loops = {name: {"arrivals": LoopArrivals(count=count)} for name, count in counts.items()}
     result = session.replay(with_settings_of(trace, loops, "programs"), policy, keep=())
     until_us = min(run.end_us for run in result.program_runs)
-    ends = requests_us(result)
-    return {name: us * sum(end_us <= until_us for _, end_us in ends[name]) / until_us for name, us in alone_us.items()}
+    passes = {
+        name: fsum(min(1.0, (until_us - from_us) / (to_us - from_us)) for from_us, to_us in of if from_us < until_us)
+        for name, of in requests_us(result).items()
+    }
+    return {name: passes[name] * us / until_us for name, us in alone_us.items()}
 
 
 def _arrived_us(arrivals: Arrivals | None) -> float:

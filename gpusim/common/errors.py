@@ -164,8 +164,8 @@ def told(error: ErrorDetails, model: type[BaseModel] | None, path: str | Path | 
     return InputError(path, place, *_explain(error, owner))
 
 
-def worded(pattern: str, words: str) -> str:
-    """Return a pattern of texts, which messages from now on put into words."""
+def described_pattern(pattern: str, words: str) -> str:
+    """Register the words that messages use for a pattern, and return the pattern."""
     _PATTERNS[pattern] = words
     return pattern
 
@@ -236,7 +236,7 @@ def _explain(error: ErrorDetails, owner: type[BaseModel] | None) -> tuple[str, s
     return problem, message.replace("\n", " ") + suffix
 
 
-_PATTERNS: dict[str, str] = {}  # of texts, in words, as `worded` has them
+_PATTERNS: dict[str, str] = {}  # words for each, from `described_pattern`
 _LIMITS = {  # kinds of pydantic's faults, in our words
     "greater_than": "a number above {gt:.12g}",
     "greater_than_equal": "a number of at least {ge:.12g}",

@@ -25,7 +25,7 @@ class ByProgram(Policy):
 
     def __init__(self, policy: Policy, programs: Sequence[Program]) -> None:
         self.name = name_of(policy)  # type: ignore[misc]
-        self.held_to = policy.held_to  # type: ignore[misc]
+        self.sharing_limit = policy.sharing_limit  # type: ignore[misc]
         self.single_stream = policy.single_stream  # type: ignore[misc]
         self._policy = policy
         self._of_trace = programs

@@ -135,8 +135,8 @@ class Device:
         self._wake_us = NEVER
         self.waiting_streams: set[int] = set()  # of the trace, those that wait for operations of others
         met = {"memory slices"} if domains is not None and len(domains) > gpus else set[str]()
-        if policy.held_to and len(streams) > 1:
-            met.add(policy.held_to)
+        if policy.sharing_limit and len(streams) > 1:
+            met.add(policy.sharing_limit)
         self.limits = met  # of `gpusim.results.runs.LIMITS`, met so far
 
     def launch(

@@ -166,7 +166,7 @@ class EachGPU(Policy):
 
     def __init__(self, policies: Sequence[Policy], gpu: GPU, gpu_of: Sequence[int]) -> None:
         self.name = name_of(policies[0])  # type: ignore[misc]
-        self.held_to = policies[0].held_to  # type: ignore[misc]
+        self.sharing_limit = policies[0].sharing_limit  # type: ignore[misc]
         self.single_stream = policies[0].single_stream  # type: ignore[misc]
         self._gpu = gpu
         self._gpu_of = gpu_of

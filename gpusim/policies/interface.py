@@ -291,8 +291,8 @@ class Policy(ABC):
             of that kind.
         validated_as: experiments (`gpusim.results.error_band.SHARING`) that measured this way of sharing on a GPU;
             empty: none, although a replay may still match a measured case.
-        held_to: the limit, of `gpusim.results.runs.LIMITS`, to which it holds several streams from the start; empty:
-            none.
+        sharing_limit: the one of `gpusim.results.runs.LIMITS` that applies whenever several streams share the GPU;
+            empty: none.
         single_stream: the device has one stream at a time; those of the trace that wait for it cost it nothing.
     """
 
@@ -300,7 +300,7 @@ class Policy(ABC):
     summary: ClassVar[str]
     family: ClassVar[str] = ""
     validated_as: ClassVar[tuple[str, ...]] = ()
-    held_to: ClassVar[str] = ""
+    sharing_limit: ClassVar[str] = ""
     single_stream: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """One process at a time: what a GPU does with processes that share it without MPS.
 
-All constants are measured on an H200 with driver 580 (experiments/time_slices) [V].
+Times and rates are of an H200 with driver 580 (experiments/time_slices) [V]; `IDLE_US` is assumed [D].
 """
 
 from __future__ import annotations
@@ -39,9 +39,13 @@ class TimeSlicing(Divides):
         "end; with preempt=true a higher priority starts at once (GPreempt, Fan et al., ATC'25)"
     )
     single_stream = True
-    held_to = "time slices"
+    sharing_limit = "time slices"
     slice_us: float = parameter(SLICE_US, "longest time that a stream keeps the GPU from others", above=0)
-    switch_us: float = parameter(SWITCH_US, "time of a switch to another stream, in which none runs", least=0)
+    switch_us: float = parameter(
+        SWITCH_US,
+        "time of a switch to another stream, beside saving blocks; the stream before counts as idle after 8 us",
+        least=0,
+    )
     preempt: bool = parameter(False, "a stream of higher priority gets the GPU at once and keeps it")
     by: str | None = divided_by(None)
     _holder: int | None = field(default=None, init=False, repr=False)  # who has the GPU, or gets it next; None: nobody
@@ -57,7 +61,9 @@ class TimeSlicing(Divides):
             return Partition((), wake_us=self._from_us)
         present = streams_now(view)
         entitled = self._entitled(present)
-        holder = self._holder = min(entitled) if self._holder is None else self._holder
+        if self._holder is None:
+            self._holder, self._from_us = min(entitled), view.now_us
+        holder = self._holder
         if holder in present:
             self._idle_from_us = None
         elif self._idle_from_us is None:
@@ -99,10 +105,10 @@ class TimeSlicing(Divides):
         return {stream for stream, its in priority.items() if its == max(priority.values())}
 
     def _loses_us(self, entitled: bool, now_us: float) -> float:
-        """When the process that has the GPU, and may keep it for its slice if it is entitled, loses it to another."""
-        if self._idle_from_us is not None:
-            return self._idle_from_us + IDLE_US
-        return self._from_us + self.slice_us if entitled else now_us
+        """When the process that has the GPU loses it to another: after its slice, or when it was idle for some time."""
+        if self._idle_from_us is None:
+            return self._from_us + self.slice_us if entitled else now_us
+        return min(self._from_us + self.slice_us, self._idle_from_us + IDLE_US)
 
 
 def _granted(kernels: Sequence[KernelView], wake_us: float | None = None) -> Partition:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 from pydantic import BaseModel, Field, ValidationInfo, model_validator
 
 from gpusim.common import strict
-from gpusim.common.errors import InputError, validating, worded
+from gpusim.common.errors import InputError, described_pattern, validating
 
 # Limits of a trace; `gpusim schema trace` gives the limit of every number with its unit.
 LEAST_DURATION_US = 1e-3  # of a kernel: 1 ns, what profilers count in
@@ -34,9 +34,11 @@ MAX_GPUS = 16  # of one host
 MAX_LAUNCHES = 10**7  # of one replay, every request counted
 
 # Names in a trace, and what messages say of them
-ID_PATTERN = worded(r"^[A-Za-z0-9_./:-]+$", "letters, digits, _ . / - :")  # of operations and algorithms
-NAME_PATTERN = worded(r"^[A-Za-z0-9_./-]+$", "letters, digits, _ . / -")  # of streams and programs
-STREAM_PATTERN = worded(r"^(main|internal(0|[1-9][0-9]?))$", "main, internal0, internal1, …")  # of kernels of a call
+ID_PATTERN = described_pattern(r"^[A-Za-z0-9_./:-]+$", "letters, digits, _ . / - :")  # of operations and algorithms
+NAME_PATTERN = described_pattern(r"^[A-Za-z0-9_./-]+$", "letters, digits, _ . / -")  # of streams and programs
+STREAM_PATTERN = described_pattern(
+    r"^(main|internal(0|[1-9][0-9]?))$", "main, internal0, internal1, …"
+)  # of kernels of a call
 
 
 def measured(unit: str, description: str | None = None, **limits: Any) -> Any:
