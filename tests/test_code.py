@@ -6,7 +6,7 @@ import pytest
 
 import gpusim
 from gpusim.calibrate.fit import anchored
-from gpusim.engine.code import LOST_APART, CachedCode
+from gpusim.engine.code import CachedCode
 from gpusim.hardware.gpu import load_gpu
 from gpusim.model.kernel import KernelModel
 from gpusim.model.memory import CODE_LATENCY
@@ -18,13 +18,18 @@ H200 = load_gpu("h200")
 KEPT_BYTES = H200.model.l2_kept_share * H200.l2_bytes
 
 
-def kernel(name: str, kept: float = 0.0, waits_for_code: float = 0.0) -> KernelLaunch:
-    """A kernel of one block that moves so many times what L2 keeps, and waits for its code for a share of its time."""
+def kernel(name: str, kept: float = 0.0, waits_for_code: float = 0.0, constants: float = 0.0) -> KernelLaunch:
+    """A kernel of one block that moves so many times what L2 keeps, and waits for its code for a share of its time.
+
+    ``constants``: the part of that share which is for constants.
+    """
     mix = Mix(
         issue_cycles=10.0, alu_cycles=0.0, fma_cycles=0.0, tensor_cycles=0.0, lsu_cycles=0.0, l1_cycles=0.0,
         dram_read_bytes=kept * KEPT_BYTES, dram_write_bytes=0.0, achieved_warps_per_sm=4.0,
         active_cycles_min=1e5, active_cycles_avg=1e5, active_cycles_max=1e5,
-        stalls=WarpStalls(no_instruction=waits_for_code, wait=1.0 - waits_for_code),
+        stalls=WarpStalls(
+            no_instruction=waits_for_code - constants, imc_miss=constants, wait=1.0 - waits_for_code
+        ),
     )  # fmt: skip
     return KernelLaunch(
         name=name, grid=(1, 1, 1), block=(128, 1, 1), registers_per_thread=32, duration_us=100.0, mix=mix
@@ -63,17 +68,31 @@ def test_on_sms_of_its_own_only_other_kernels_of_its_program_replace_code_there(
     assert cached.lost_by(own, 0) == cached.lost_by(other, 1) == 0.0
     assert cached.lost_by(own, 0) == 0.0  # no other kernel ran on its SMs
     assert cached.lost_by(next_one, 0) == cached.lost_by(other, 1) == 0.0
-    assert cached.lost_by(own, 0) == LOST_APART
+    assert cached.lost_by(own, 0) == 1.0
 
 
 def test_on_sms_of_its_own_a_program_has_a_copy_of_the_code() -> None:
     names = {"own", "next"}
-    for apart, lost in ((True, LOST_APART), (False, 0.0)):
+    for apart, lost in ((True, 1.0), (False, 0.0)):
         cached = CachedCode(H200, apart, [names, names])
         for program in (0, 1):
             for one in (model("own", kept=1.5), model("next", kept=1.5)):
                 assert cached.lost_by(one, program) == 0.0  # the first time
         assert cached.lost_by(model("own"), 0) == lost
+
+
+def test_on_sms_of_its_own_a_program_keeps_constants() -> None:
+    """A quarter of its waits for code is for constants, which the caches of its SMs keep."""
+    own = anchored(kernel("own", waits_for_code=0.4, constants=0.1), H200)
+    assert (own.wait.code, own.instruction_share) == (pytest.approx(0.4), pytest.approx(0.75))
+    for apart, lost in ((True, 0.75), (False, 1.0)):
+        cached = CachedCode(H200, apart, [{"own", "next"}, {"other"}])
+        for _ in range(2):
+            gone = cached.lost_by(own, 0)
+            cached.lost_by(model("next"), 0)
+            cached.lost_by(model("other", kept=3.0), 1)
+        assert gone == pytest.approx(lost)
+    assert model("own").instruction_share == 1.0, "no stall reason tells"
 
 
 def test_a_kernel_waits_for_code_that_is_gone() -> None:

@@ -10,7 +10,7 @@ import pytest
 from experiments.h200_validation.evidence import CELLS, LATENCY
 from experiments.h200_validation.variants import ABLATION, DESIGNS
 from gpusim.calibrate import blocks, fit, kernels, scaling
-from gpusim.engine import code, domains, skipping, sm_array
+from gpusim.engine import domains, skipping, sm_array
 from gpusim.model import clock, contention, front_end, kernel, memory, mixing
 from gpusim.trace import fields
 from gpusim.trace import kernels as recorded
@@ -45,7 +45,6 @@ SAID = [  # words of the page with the numbers of the code
     f"ahead = {memory.IDLE_READ_US:g} B l1_read_bytes",
     f"under {domains.STAYS_BUSY:g} of what it serves at ψ = 0, before step 2, {domains.QUEUE_HALVINGS} bisections",
     f"({memory.CODE_LATENCY:g} J - 1)",
-    f"Λ counts {code.LOST_APART:g} times",
     f"{contention.DRAM_LATENCY_CYCLES:g} (missed + (1 - missed)/{memory.MISS_LATENCY:g})",
     f"u_r/max({mixing.LEAST_LEFT:g}, 1-o_r)",
     f"clip({mixing.STALL_CYCLES:g}/`wait`, 1, {mixing.LONGEST_BURST:g})",

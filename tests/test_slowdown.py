@@ -17,7 +17,6 @@ from gpusim import InputError, KernelLaunch, Session, Stream, Trace, slowdown
 from gpusim.choose.code_returns import MOST_RETURNS, Return, few, returns_of
 from gpusim.choose.interference import _Beside, _queue
 from gpusim.choose.settings import settings
-from gpusim.engine.code import LOST_APART
 from gpusim.model.memory import CODE_LATENCY, MemoryWait
 from gpusim.results.metrics import normalised_progress
 from gpusim.trace.edit import merge
@@ -73,10 +72,10 @@ def test_programs_wait_for_the_code_that_the_other_replaced() -> None:
         return Trace(name=name, device="h200", streams=[Stream(name=name, operations=operations)])
 
     a = made("a", waiting)
-    for setting, share in (("streams", 1.0), ("64+68", LOST_APART)):
+    for setting in ("streams", "64+68"):
         lost = slowdown(a, made("b", moving), setting).a
         kept = slowdown(a, made("c", still), setting).a
-        assert lost > kept + 0.5 * share * (CODE_LATENCY - 1.0) * 0.9
+        assert lost > kept + 0.5 * (CODE_LATENCY - 1.0) * 0.9
         assert slowdown(a, made("d", same), setting).a == pytest.approx(kept, rel=0.3)
     alone = made("e", (coded("one", waits_for_code=0.5),))  # on SMs of its own nothing replaces its only kernel
     assert slowdown(alone, made("b", moving), "64+68").a == pytest.approx(kept, rel=0.3)

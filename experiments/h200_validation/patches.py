@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpusim.calibrate import blocks, fit, scaling
-from gpusim.engine import code, sm_array
+from gpusim.engine import sm_array
 from gpusim.hardware.gpu import GPU
 from gpusim.io import importing
 from gpusim.io.borrowing import Borrowed
@@ -415,8 +415,8 @@ def no_lost_code() -> None:
 
 
 def all_code_lost() -> None:
-    """The caches of SMs keep no code where L2 has lost it."""
-    put(code, "LOST_APART", 1.0)
+    """The caches of SMs keep no constants where L2 has lost them."""
+    put(fit, "instruction_share", lambda mix: 1.0)
 
 
 def no_reading_ahead() -> None:

@@ -157,7 +157,7 @@ ABLATION = (
     Variant("no-code-on-sms", "all blocks fetch lost code again, not only the first", patch=patches.no_code_on_sms,
             on=MODELS_ONLY),
     Variant("no-lost-code", "caches keep the code of every kernel", patch=patches.no_lost_code, on=MODELS_ONLY),
-    Variant("all-code-lost", "SMs of a program keep none of its code", patch=patches.all_code_lost, on=MODELS_ONLY),
+    Variant("all-code-lost", "SMs keep no constants of a program", patch=patches.all_code_lost, on=MODELS_ONLY),
     Variant("no-reading-ahead", "a kernel waits for the whole latency of all that it reads",
             patch=patches.no_reading_ahead),
     Variant("no-block-ends", "the start and end of a block alone on its SM may have been waiting for memory",

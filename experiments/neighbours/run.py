@@ -19,7 +19,6 @@ from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim.common.errors import InputError
 from gpusim.common.tables import grouped
-from gpusim.engine.code import LOST_APART
 from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.validate import Case
 from gpusim.lab.whole_models import ModelPredictor
@@ -313,7 +312,6 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
         "code": code_table(),
         "code_beside": beside,
         "code_longer": f"{longer:.1f}",
-        "lost_apart": f"{100 * LOST_APART:.0f}",
         "gaps": gaps_table(),
         "convolution": convolution_table(),
         "small": small_table(),

@@ -22,7 +22,6 @@ from gpusim.choose.code_returns import Code, Return, code_of, few, mean_lost, re
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.tables import counted, grouped
-from gpusim.engine.code import LOST_APART
 from gpusim.engine.domains import QUEUE_HALVINGS, STAYS_BUSY
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
@@ -60,6 +59,7 @@ class _Part:
     launching: float  # share of its time in which no block runs
     own_dram: float  # share of the rest in which it keeps DRAM busy alone
     wait: MemoryWait  # of the kernel; for code as of all kernels of its kind
+    instruction_share: float  # share of its waits for code that is for instructions
     returns: tuple[Return, ...]  # of the kernels that wait for code
     returns_apart: tuple[Return, ...]  # of those before which another kernel of the program runs
 
@@ -161,7 +161,7 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
     whole, replaced = 0.0, own.code.replaced_by(other.code, pace)
     for part in own.parts:
         gone = mean_lost(part.returns if sms is None else part.returns_apart, *replaced)
-        gone *= 1.0 if sms is None else LOST_APART
+        gone *= 1.0 if sms is None else part.instruction_share
         beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
         alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
         shared = [alone if one is None else one[0].slowdown(part.wait, gone) for one in beside]
@@ -276,6 +276,7 @@ def _part(runs: Sequence[_Run], whole_us: float, kernels: int) -> _Part:
         min(1.0, fsum(run.model.latency_us for run in runs) / us),
         min(1.0, longest.blocks * longest.dram_share_us / max(1e-9, longest.solo_us - longest.latency_us)),
         longest.wait._replace(code=code_us / us),
+        fsum(run.code_us * run.model.instruction_share for run in runs) / code_us if code_us > 0.0 else 1.0,
         few(returns),
         few(one for one, run in zip(returns, waiting, strict=True) if run.after_another),
     )

@@ -9,8 +9,6 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.memory import lost_share
 
-LOST_APART = 0.7  # of lost code, that a program has lost on SMs of its own, whose caches keep the rest [D]
-
 
 class CachedCode:
     """Tells of each kernel that starts how much of its code the caches have lost since its name came last.
@@ -18,7 +16,8 @@ class CachedCode:
     Any other kernel takes its place in the caches of the SMs on which it runs. Kernels with code that its own program
     lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. A
     recording already includes the effect of the program's own kernels. Programs in streams share the code of kernels of
-    one name. On SMs of their own (``apart``) they have copies, because each green context loads its kernels itself [D].
+    one name. On SMs of their own (``apart``) they have copies, because each green context loads its kernels itself [D],
+    and lose only instructions: the cache of constants is an SM's own [D].
     ``names`` are those of the kernels of each program.
     """
 
@@ -39,7 +38,7 @@ class CachedCode:
             at, moved = own[model.name]
             lost = lost_share(self._moved - moved)
             lost = lost if lost > 0.0 and self._other_code_since(at, program) else 0.0
-            lost *= LOST_APART if self._apart else 1.0
+            lost *= model.instruction_share if self._apart else 1.0
         self._count += 1
         self._moved += model.blocks * model.dram_share_us / self._kept_us
         self._came[model.name] = self._count

@@ -401,6 +401,16 @@ def fetch_stall_share(mix: Mix | None) -> float:
     return (_of(stalls.no_instruction) + _of(stalls.imc_miss)) / total
 
 
+def instruction_share(mix: Mix | None) -> float:
+    """Share of `fetch_stall_share` that is for instructions, not for constants (0 to 1); 1 where none tell."""
+    recorded = _recorded_stalls(mix)
+    fetches = fetch_stall_share(mix)
+    if recorded is None or fetches == 0.0:
+        return 1.0
+    stalls, total = recorded
+    return _of(stalls.no_instruction) / total / fetches
+
+
 def memory_stall_share(mix: Mix | None) -> float:
     """Share of a kernel's stalls that wait for memory (0 to 1), by its recorded counters; 0 where none tell."""
     recorded = _recorded_stalls(mix)

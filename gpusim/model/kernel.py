@@ -42,6 +42,7 @@ class KernelModel:
     unit_us: float  # time of a block that progresses as recorded, with L2 and DRAM free
     load: MemoryLoad  # what one such block adds to the load of L2 and DRAM
     wait: MemoryWait  # what of its time is latency of L2 and DRAM; `own_under_way` follows from the rest
+    instruction_share: float  # share of `wait.code` that is waits for instructions; the others are for constants
     resident_share: float  # mean resident blocks of an SM alone, as recorded, over the most
     age_preference: float  # how strongly old blocks go before young ones
     jitter: float  # standard deviation of a block's work
