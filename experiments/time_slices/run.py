@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from math import inf
+from math import fsum, inf
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import Any
 
 import gpusim
@@ -26,8 +26,12 @@ from experiments.rows import lines
 from experiments.study import Run, Study
 from gpusim import Kernel, KernelLaunch, Program, Stream, TimesArrivals, Trace
 from gpusim.common.tables import grouped
+from gpusim.hardware.gpu import load_gpu
+from gpusim.model.occupancy import footprint
+from gpusim.policies import time_slicing
 from gpusim.policies.interface import Partition, View
-from gpusim.policies.time_slicing import SLICE_US, TimeSlicing
+from gpusim.policies.smk import held_bytes
+from gpusim.policies.time_slicing import RESTORE_US, RESTORED_BYTES_PER_US, SLICE_US, TimeSlicing
 from gpusim.results.metrics import percentile
 from gpusim.results.result import Result
 from gpusim.results.style import COLOURS, PAGE, Style, legend_below, new_figure, save_figure, styled
@@ -38,6 +42,7 @@ TURNS, PROGRAM_TIMES = HERE / "turns.csv.gz", HERE / "programs.csv"
 GPU, POLICY = "h200", "time-slicing:by=program"
 SMS, WORK_US = 132, 60_000.0
 FIRST_US = 300.0  # one program starts so long before the other
+SETTLED_US = 3.0 * SLICE_US  # after the start of both processes
 REGISTERS = {0: 20, 32: 48, 96: 116}  # of a thread, by how many it holds beside what it needs: what nvcc 12 and 13 say
 HELD = re.compile(
     r"(?P<blocks>\d+) blocks?; (?P<threads>\d+) threads; (?P<kib>\d+) KiB; (?P<registers>\d+) registers x2"
@@ -62,14 +67,15 @@ class Row:
 
     Attributes:
         case: what they run.
-        context_kib: registers and shared memory that an SM holds, KiB.
-        measured_turn_us: median time in which block 0 of a process runs.
+        context_bytes: registers and shared memory that an SM holds.
+        predicted_turn_us, measured_turn_us: time in which block 0 of a process runs, measured the median.
         measured_switch_us: median time between two turns; blocks are saved and restored in it.
         predicted_us, measured_us: median time from the start of a turn to that of the next.
     """
 
     case: str
-    context_kib: float
+    context_bytes: int
+    predicted_turn_us: float
     measured_turn_us: float
     measured_switch_us: float
     predicted_us: float
@@ -93,7 +99,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Both:
+class PairRow:
     """Whole programs in two processes; one is released 0.3 ms before the other.
 
     Attributes:
@@ -119,10 +125,15 @@ class Both:
         return 100.0 * (self.predicted_us / self.measured_us - 1.0)
 
     @property
+    def ends_us(self) -> tuple[float, float]:
+        """When each program had ended, measured."""
+        return self.measured_a_us, self.measured_b_us
+
+    @property
     def end_errors_percent(self) -> tuple[float, float]:
         """Of the end of each program."""
-        ends = (self.predicted_a_us, self.measured_a_us), (self.predicted_b_us, self.measured_b_us)
-        return tuple(100.0 * (predicted / measured - 1.0) for predicted, measured in ends)  # type: ignore[return-value]
+        ratios = self.predicted_a_us / self.measured_a_us, self.predicted_b_us / self.measured_b_us
+        return 100.0 * (ratios[0] - 1.0), 100.0 * (ratios[1] - 1.0)
 
     @property
     def predicted_us(self) -> float:
@@ -217,17 +228,25 @@ def _between_us(found: Sequence[Turn]) -> float:
     return median(after.from_us - before.from_us for before, after in pairwise(found[count:-count]))
 
 
-def always(case: str) -> Row:
+def endless_row(case: str) -> Row:
     """A case in which all processes have work all the time."""
     blocks, threads, kib, held = 1, 32, 0, 0
     if match := HELD.fullmatch(case):
         blocks, threads, kib, held = (int(match[name]) for name in ("blocks", "threads", "kib", "registers"))
-    size = (blocks * SMS, threads, REGISTERS[held], kib * 1024, WORK_US)
-    _, predicted = replayed(in_processes([program(f"p{n}", *size) for n in range(int(case[-1]))]))
+    size = (threads, REGISTERS[held], kib * 1024)
+    streams = [program(f"p{n}", blocks * SMS, *size, WORK_US) for n in range(int(case[-1]))]
+    _, predicted = replayed(in_processes(streams))
     measured = turns(case)
-    context_kib = blocks * (threads * REGISTERS[held] * 4 / 1024 + kib)
-    turn_us = median(one.to_us - one.from_us for one in measured[2:-2])
-    return Row(case, context_kib, turn_us, median(switches_us(case)), _between_us(predicted), _between_us(measured))
+    context_bytes = blocks * held_bytes(footprint(load_gpu(GPU), *size))
+    return Row(
+        case,
+        context_bytes,
+        SLICE_US - RESTORE_US - context_bytes / RESTORED_BYTES_PER_US,
+        median(one.to_us - one.from_us for one in measured[2:-2]),
+        median(switches_us(case)),
+        _between_us(predicted),
+        _between_us(measured),
+    )
 
 
 def _beside_long(case: str) -> tuple[Result, list[Turn]]:
@@ -247,46 +266,51 @@ def never_waits(case: str) -> bool:
 
 
 def beside_long(case: str) -> Request:
-    """Latencies of such a case, without the first request: both processes were released at once."""
+    """Latencies of the requests of such a case after `SETTLED_US`: which process ran first is not known here."""
     result, _ = _beside_long(case)
-    measured = sorted(_latencies_us(case)[1:])
-    runs = [run for run in result.request_runs if run.stream == SHORT]
-    predicted = sorted(run.end_us - run.release_us for run in runs[1:])
+    measured = sorted(end - at for at, end in requests(case) if at > SETTLED_US)
+    runs = [run for run in result.request_runs if run.stream == SHORT and run.release_us > SETTLED_US]
+    predicted = sorted(run.end_us - run.release_us for run in runs)
     return Request(case, fmean(predicted), fmean(measured), percentile(predicted, 95), percentile(measured, 95))
 
 
-def whole_programs() -> list[Both]:
+def whole_programs() -> list[PairRow]:
     """Every pair of whole programs, each first once."""
-    found = []
-    session = session_of(GPU)
-    for line in lines(PROGRAM_TIMES):
-        pair = Pair(GPU, line["a"], int(line["passes_a"]), line["b"], int(line["passes_b"]))
-        if line["first"] == "alone":
-            isolated = {
-                (name, passes): repeated(gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz"), passes)
-                for name, passes in ((pair.a, pair.passes_a), (pair.b, pair.passes_b))
-            }
-            predicted = sum(session.replay(one, "leftover", keep=()).makespan_us for one in isolated.values())
-            measured = float(line["makespan_us"])
-            continue
-        late = {"a": "b", "b": "a"}[line["first"]]
-        arrival = {late: {"arrivals": TimesArrivals(times_us=(FIRST_US,))}}
-        result = session.replay(with_settings_of(together(pair), arrival, "programs"), POLICY, keep=())
-        ends = {run.program: run.end_us for run in result.program_runs}
-        found.append(
-            Both(
-                pair.name, line["first"], predicted, measured,
-                ends["a"], float(line["a_us"]), ends["b"], float(line["b_us"]),
-            )
-        )  # fmt: skip
-    return found
+    by_pair = grouped(lines(PROGRAM_TIMES), _pair)
+    return [_pair_row(pair, of[0], line) for pair, of in by_pair.items() for line in of[1:]]
+
+
+def _pair(line: Mapping[str, str]) -> Pair:
+    return Pair(GPU, line["a"], int(line["passes_a"]), line["b"], int(line["passes_b"]))
+
+
+def _pair_row(pair: Pair, alone: Mapping[str, str], line: Mapping[str, str]) -> PairRow:
+    """A pair of which the program in a line was first; ``alone`` has both in turn."""
+    session, late = session_of(GPU), {"a": "b", "b": "a"}[line["first"]]
+    isolated = [
+        repeated(gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz"), passes)
+        for name, passes in ((pair.a, pair.passes_a), (pair.b, pair.passes_b))
+    ]
+    arrival = {late: {"arrivals": TimesArrivals(times_us=(FIRST_US,))}}
+    result = session.replay(with_settings_of(together(pair), arrival, "programs"), POLICY, keep=())
+    ends = {run.program: run.end_us for run in result.program_runs}
+    return PairRow(
+        pair.name,
+        line["first"],
+        fsum(session.replay(one, "leftover", keep=()).makespan_us for one in isolated),
+        float(alone["makespan_us"]),
+        ends["a"],
+        float(line["a_us"]),
+        ends["b"],
+        float(line["b_us"]),
+    )
 
 
 def rows(run: Run) -> dict[str, list[Any]]:
     """Every table."""
     names = [f"long x{count}" for count in (2, 3, 4)] + [case for case in recorded() if HELD.fullmatch(case)]
     return {
-        "result.csv": [always(name) for name in names],
+        "result.csv": [endless_row(name) for name in names],
         "requests.csv": [beside_long(case) for case in recorded() if never_waits(case)],
         "whole_programs.csv": whole_programs(),
     }
@@ -295,7 +319,7 @@ def rows(run: Run) -> dict[str, list[Any]]:
 # ---- the page
 
 
-def program_table(found: Iterable[Both]) -> str:
+def program_table(found: Iterable[PairRow]) -> str:
     """Every pair of whole programs."""
     cells = [
         (
@@ -317,14 +341,43 @@ def program_table(found: Iterable[Both]) -> str:
 def held_table(found: Iterable[Row]) -> str:
     """Processes that always have work."""
     cells = [
-        (row.case.removesuffix(" x2"), f"{row.context_kib:,.0f}", f"{row.measured_turn_us:,.0f}",
-         f"{row.measured_switch_us:,.0f}", f"{row.measured_us:,.0f}", f"{row.predicted_us:,.0f}",
-         f"{row.error_percent:+.1f} %")
+        (row.case.removesuffix(" x2"), f"{row.context_bytes / 1024:,.0f}", f"{row.measured_turn_us:,.0f}",
+         f"{row.predicted_turn_us:,.0f}", f"{row.measured_switch_us:,.0f}", f"{row.measured_us:,.0f}",
+         f"{row.predicted_us:,.0f}", f"{row.error_percent:+.1f} %")
         for row in found
     ]  # fmt: skip
-    titles = ("blocks of both processes on an SM", "KiB held", "turn µs", "switch µs", "turn to turn µs: measured",
-              "predicted", "error")  # fmt: skip
+    titles = ("blocks of both processes on an SM", "KiB held", "turn µs: measured", "predicted", "switch µs: measured",
+              "turn to turn µs: measured", "predicted", "error")  # fmt: skip
     return table(titles, cells)
+
+
+def constants(endless: Sequence[Row]) -> dict[str, float]:
+    """What the turns say of each constant of the policy, by its name.
+
+    Saving and restoring: a line through the cases whose threads hold most registers, as those of library kernels do.
+    """
+    idle = [us for case in recorded() if case.startswith("rounds") for us in switches_us(case)]
+    held = [row for row in endless if row.case.endswith(f"{max(REGISTERS)} registers x2")]
+    sizes = [row.context_bytes for row in held]
+    saving = linear_regression(sizes, [row.measured_us - SLICE_US - median(idle) for row in held])
+    restoring = linear_regression(sizes, [SLICE_US - row.measured_turn_us for row in held])
+    return {
+        "SLICE_US": max(one.to_us - one.from_us for one in turns("long x2")),
+        "SWITCH_US": median(idle),
+        "STOP_US": saving.intercept,
+        "SAVED_BYTES_PER_US": 1.0 / saving.slope,
+        "RESTORE_US": restoring.intercept,
+        "RESTORED_BYTES_PER_US": 1.0 / restoring.slope,
+    }
+
+
+def constant_table(endless: Sequence[Row]) -> str:
+    """The constants of the policy, and what the turns say."""
+    cells = [
+        (f"`{name}`", f"{getattr(time_slicing, name):,.1f}", f"{value:,.1f}")
+        for name, value in constants(endless).items()
+    ]
+    return table(("constant of the policy", "value", "from the turns"), cells)
 
 
 def request_table(found: Iterable[Request]) -> str:
@@ -337,43 +390,47 @@ def request_table(found: Iterable[Request]) -> str:
     return table(("requests", "mean µs: measured", "predicted", "95th percentile µs: measured", "predicted"), cells)
 
 
-def page(always: Sequence[Row], served: Sequence[Request], both: Sequence[Both]) -> dict[str, object]:
+def page(endless: Sequence[Row], served: Sequence[Request], pairs: Sequence[PairRow]) -> dict[str, object]:
     """What the page says."""
-    makespans = error_cells([one.error_percent for one in both])
-    ends = error_cells([error for one in both for error in one.end_errors_percent])
-    isolated = error_cells([100.0 * (one.predicted_isolated_us / one.isolated_us - 1.0) for one in both])
-    beyond = [one.measured_us - one.isolated_us for one in both]
-    predicted = [one.predicted_us - one.predicted_isolated_us for one in both]
-    idle = [us for case in recorded() if case.startswith("rounds") for us in switches_us(case)]
-    held = [row for row in always if HELD.fullmatch(row.case)]
+    makespans = error_cells([one.error_percent for one in pairs])
+    first = [error for one in pairs for error, us in zip(one.end_errors_percent, one.ends_us, strict=True)
+             if us < one.measured_us]  # fmt: skip
+    isolated = error_cells([100.0 * (one.predicted_isolated_us / one.isolated_us - 1.0) for one in pairs])
+    held = [row for row in endless if HELD.fullmatch(row.case)]
     longest = max(held, key=lambda row: row.measured_switch_us)
-    priority = "50 us every 1 ms{} beside long"
-    queued = "{} of 64 KiB and 50 us queued beside long"
+    same_us = fmean(row.measured_us for row in held)
+    often = "50 us every 1 ms{} beside long"
+    alone, queued = "{} beside long", "{} of 64 KiB and 50 us queued beside long"
     return {
-        "pairs": len({one.pair for one in both}),
+        "pairs": len({one.pair for one in pairs}),
         "makespan_error": makespans[0],
         "makespan_bias": makespans[1],
-        "end_error": ends[0],
-        "end_bias": ends[1],
+        "first_error": error_cells(first)[0],
+        "first_most": max(map(abs, first)),
         "isolated_bias": isolated[1],
-        "beyond": 100.0 * sum(beyond) / sum(one.isolated_us for one in both),
-        "predicted_beyond": 100.0 * sum(predicted) / sum(one.predicted_isolated_us for one in both),
+        "beyond": 100.0 * (fsum(one.measured_us for one in pairs) / fsum(one.isolated_us for one in pairs) - 1.0),
+        "predicted_beyond": 100.0
+        * (fsum(one.predicted_us for one in pairs) / fsum(one.predicted_isolated_us for one in pairs) - 1.0),
         "slice": SLICE_US / 1e3,
         "first_turn": turns("long x2")[0].to_us / 1e3,
-        "idle": median(idle),
+        "idle": constants(endless)["SWITCH_US"],
         "stopped": min(row.measured_switch_us for row in held),
         "longest": longest.measured_switch_us,
         "longest_case": longest.case.removesuffix(" x2"),
-        "held_error": error_cells([row.error_percent for row in always])[0],
+        "held_error": error_cells([row.error_percent for row in held])[0],
+        "same": same_us,
+        "same_error": fmean(100.0 * abs(same_us / row.measured_us - 1.0) for row in held),
         "four": median(_latencies_us("rounds of 50 us x4")),
         "prompt": median(_latencies_us("500 us every 5 ms beside long")),
-        "often": max(_latencies_us(priority.format(""))),
-        "high": max(_latencies_us(priority.format(" with priority"))),
-        "copy": median(_latencies_us("copies to the GPU of 64 KiB beside long")),
+        "often": max(_latencies_us(often.format(""))),
+        "high": max(_latencies_us(often.format(" with priority"))),
+        "copy": median(_latencies_us(alone.format("copies to the GPU of 64 KiB"))),
+        "small_copy": median(_latencies_us(alone.format("copies to the GPU of 4 KiB"))),
         "copy_turns": sum(one.process == 1 for one in turns(queued.format("copies to the GPU"))),
         "set_turns": sum(one.process == 1 for one in turns(queued.format("sets"))),
-        "programs": program_table(both),
+        "programs": program_table(pairs),
         "requests": request_table(served),
+        "constants": constant_table(endless),
         "held": held_table(held),
     }
 
@@ -383,7 +440,7 @@ def _latencies_us(case: str) -> list[float]:
     return [end - at for at, end in requests(case)]
 
 
-def draw(always: Sequence[Row], served: Sequence[Request], both: Sequence[Both], path: Path) -> None:
+def draw(endless: Sequence[Row], served: Sequence[Request], pairs: Sequence[PairRow], path: Path) -> None:
     """When two processes had the GPU, measured and predicted."""
     with styled(Style(PAGE)), new_figure(1.7) as figure:
         axes = figure.subplots()
@@ -401,7 +458,7 @@ def draw(always: Sequence[Row], served: Sequence[Request], both: Sequence[Both],
 STUDY = Study(
     __file__,
     __doc__,
-    {"result.csv": Row, "requests.csv": Request, "whole_programs.csv": Both},
+    {"result.csv": Row, "requests.csv": Request, "whole_programs.csv": PairRow},
     rows,
     page,
     {"turns.png": draw},

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from gpusim.hardware.gpu import GPU
-from gpusim.model.occupancy import most_resident
+from gpusim.model.occupancy import Footprint, most_resident
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View, parameter
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.memory import NO_LIMIT, mitigated, mitigation
@@ -47,15 +47,15 @@ def drf(needs: Sequence[Resources], room: Resources, most: Sequence[int], fit: F
     return counts
 
 
-def context_bytes(kernel: KernelView) -> int:
+def held_bytes(block: Footprint) -> int:
     """Registers and shared memory that a block holds."""
-    return kernel.footprint.registers * BYTES_PER_REGISTER + kernel.footprint.shared_memory_bytes
+    return block.registers * BYTES_PER_REGISTER + block.shared_memory_bytes
 
 
 def context_us(kernel: KernelView, gpu: GPU) -> float:
     """Time to save one block, or to restore it, at an SM's share of the DRAM bandwidth."""
     bytes_per_us = gpu.model.dram_sustained_gb_per_s * 1e3 / gpu.sm_count
-    return context_bytes(kernel) / bytes_per_us
+    return held_bytes(kernel.footprint) / bytes_per_us
 
 
 def warp_quota(view: View, kernel: KernelView) -> float:

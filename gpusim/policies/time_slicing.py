@@ -1,6 +1,7 @@
 """One process at a time: what a GPU does with processes that share it without MPS.
 
-Times and rates are of an H200 with driver 580 (experiments/time_slices) [V]; `IDLE_US` is assumed [D].
+Times and rates are of an H200 with driver 580; experiments/time_slices has each beside its measurement [V]. `IDLE_US`
+is assumed [D].
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, View, parameter
-from gpusim.policies.smk import context_bytes
+from gpusim.policies.smk import held_bytes
 from gpusim.policies.spatial import streams_now
 from gpusim.policies.tools.programs import Divides, divided_by
 
 SLICE_US = 2**21 / 1e3  # longest time that a process keeps the GPU from others
 SWITCH_US = 137.5  # from the end of the last block of a process until the first block of the next starts
-STOP_US = 9.0  # to stop blocks that still run, beside their saving
-SAVED_BYTES_PER_US = 12.5e3  # of registers and shared memory that an SM saves
-RESTORE_US = 8.0  # to start stopped blocks again, beside their restoring; part of the slice of their process
-RESTORED_BYTES_PER_US = 9.0e3  # as `SAVED_BYTES_PER_US`; likewise part of the slice
+STOP_US = 3.0  # to stop blocks that still run, beside their saving
+SAVED_BYTES_PER_US = 11.1e3  # of registers and shared memory that an SM saves
+RESTORE_US = 13.0  # to start stopped blocks again, beside their restoring; part of the slice of their process
+RESTORED_BYTES_PER_US = 10.6e3  # as `SAVED_BYTES_PER_US`; likewise part of the slice
 # A process loses the GPU when it has had nothing to run for so long. That is longer than a memory set between kernels,
 # which is not a kernel here, and shorter than a host needs to launch the next one [D].
 IDLE_US = 8.0
@@ -120,12 +121,12 @@ def _saved(view: View, kernels: Sequence[KernelView]) -> tuple[tuple[Eviction, .
     resident = {kernel.id: view.residents(kernel.id) for kernel in kernels if kernel.resident}
     if not resident:
         return (), 0.0
-    context = {kernel.id: context_bytes(kernel) for kernel in kernels}
-    held_bytes = [sum(context[id] * blocks[sm] for id, blocks in resident.items()) for sm in range(view.gpu.sm_count)]
+    each = {kernel.id: held_bytes(kernel.footprint) for kernel in kernels}
+    held = [sum(each[id] * blocks[sm] for id, blocks in resident.items()) for sm in range(view.gpu.sm_count)]
     evictions = tuple(
-        Eviction(id, sm, count, RESTORE_US + held_bytes[sm] / RESTORED_BYTES_PER_US)
+        Eviction(id, sm, count, RESTORE_US + held[sm] / RESTORED_BYTES_PER_US)
         for id, blocks in resident.items()
         for sm, count in enumerate(blocks)
         if count
     )
-    return evictions, STOP_US + max(held_bytes) / SAVED_BYTES_PER_US
+    return evictions, STOP_US + max(held) / SAVED_BYTES_PER_US
