@@ -32,7 +32,7 @@ from gpusim.trace.programs import Program
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "measured.csv.gz"
-CODE, CODE_BESIDE = HERE / "code.csv", HERE / "code_beside.csv"
+CODE, CODE_BESIDE, CONSTANTS = HERE / "code.csv", HERE / "code_beside.csv", HERE / "constants.csv"
 CONVOLUTION, STREAMS = HERE / "convolution.csv", HERE / "streams.csv"
 GAPS, SMALL, IN_FLIGHT = HERE / "gaps.csv", HERE / "small.csv", HERE / "in_flight.csv"
 LOST = HERE / "lost.csv"
@@ -251,6 +251,20 @@ def convolution_table() -> str:
     return table(("the convolution", "times", "median µs"), cells)
 
 
+def constants_table() -> str:
+    """Cycles in which blocks read constants, by the neighbour and by what ran before on their SMs."""
+    found: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
+    for row in lines(CONSTANTS):
+        rate = f"{float(row['gb_per_s']) / 1e3:.1f}" if row["neighbour"] != "none" else ""
+        at = row["neighbour"], "" if not rate else f"{row['sleep_ns']}"
+        found.setdefault(at, {})[row["reads"], row["others"]] = row["cycles"]
+        found[at]["rate", ""] = rate
+    titles = [(reads, others) for reads in ("none", "parameters", "constants") for others in ("0", "8")]
+    heads = [f"{reads}, after {'itself' if others == '0' else 'others'}" for reads, others in titles]
+    cells = [(name, by["rate", ""], *(by[title] for title in titles)) for (name, _), by in found.items()]
+    return table(("the neighbour", "TB/s", *heads), cells)
+
+
 def small_table() -> str:
     """Medians of kernels of one block by what runs beside them, in streams and on SMs of their own."""
     found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
@@ -312,6 +326,7 @@ def page(rows: Sequence[Slowed], pairs: Sequence[Streamed]) -> dict[str, object]
         "code": code_table(),
         "code_beside": beside,
         "code_longer": f"{longer:.1f}",
+        "constants": constants_table(),
         "gaps": gaps_table(),
         "convolution": convolution_table(),
         "small": small_table(),

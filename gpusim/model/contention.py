@@ -402,7 +402,7 @@ def fetch_stall_share(mix: Mix | None) -> float:
 
 
 def instruction_share(mix: Mix | None) -> float:
-    """Share of `fetch_stall_share` that is for instructions, not for constants (0 to 1); 1 where none tell."""
+    """Share of `fetch_stall_share` that is for instructions, not for constants (0 to 1); 1 where no stalls tell."""
     recorded = _recorded_stalls(mix)
     fetches = fetch_stall_share(mix)
     if recorded is None or fetches == 0.0:
