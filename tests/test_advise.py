@@ -559,6 +559,18 @@ def test_a_setting_that_nobody_measured_must_be_far_better(percent: int, chosen:
         assert [one.doubted for one in found.choices if one.setting.mechanism == "MPS"] == [bool(measured.band)]
 
 
+def test_kernels_that_nobody_measured_are_no_doubt_about_a_setting() -> None:
+    """They are the same in every setting, though some kinds of sharing were measured with such kernels."""
+    advice = advised(two())
+    (streams,) = by_mechanism(advice)["streams"]
+    split = replace(by_mechanism(advice)["MPS"][0], makespan_us=streams.makespan_us * 1.05)
+    band = HowWrong({"experiment": "green", "mape_percent": 3.0}, "")
+    uncounted = HowWrong(None, "not validated: kernels without counters in streams", of_kernels=True)
+    choices = [replace(streams, how_wrong=uncounted), replace(split, how_wrong=band)]
+    found = advise_module._advice(advice.trace, advice.gpu, "makespan", (), choices, "")
+    assert found.best.setting.mechanism == "streams" and not any(one.doubted for one in found.choices)
+
+
 def test_errors_of_the_command_name_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where Python calls an argument ``targets``."""
     two().model_copy(update={"device": "h200"}).save(tmp_path / "t.json")

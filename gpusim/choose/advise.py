@@ -91,7 +91,7 @@ class SettingResult:
     percentiles_us: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     interval_us: Mapping[str, float] = field(default_factory=dict)
     growth: Mapping[str, float] = field(default_factory=dict)
-    doubted: bool = False  # whether nobody measured such co-runs, while others that are compared were
+    doubted: bool = False  # whether nobody measured such a way to share, while others that are compared were
 
     def counted(self, objective: Objective) -> float:
         """What settings are ranked by: ``cost``, and `UNMEASURED` more where it is doubted."""
@@ -456,7 +456,7 @@ def _advice(
         return EFFORT.index(one.setting.mechanism)
 
     if any(one.how_wrong.band for one in choices):
-        choices = [replace(one, doubted=not one.how_wrong.band) for one in choices]
+        choices = [replace(one, doubted=not (one.how_wrong.band or one.how_wrong.of_kernels)) for one in choices]
     ordered = sorted(choices, key=lambda one: (misses(one) > 1.0, one.counted(objective), effort(one)))
     keeping = [one for one in ordered if misses(one) <= 1.0]
     if not keeping:

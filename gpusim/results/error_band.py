@@ -111,6 +111,7 @@ class HowWrong(NamedTuple):
     band: ErrorBand | None
     reason: str
     where: str = ""
+    of_kernels: bool = False  # whether there is none because of the kernels, and not of the way to share
 
     @property
     def percent(self) -> float | None:
@@ -224,13 +225,13 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
     work = calls_of([(op.launches(), times[op.id]) for op in trace.operations() if op.launches()], source)
     unmeasured = sorted(work.kinds - set(measured["kinds"][shared]))
     if UNCOUNTED in unmeasured:
-        return _never(f"kernels without counters {shared}")
+        return _never(f"kernels without counters {shared}", of_kernels=True)
     if unmeasured:
-        return _never(f"kernels bound by {' and '.join(unmeasured)} {shared}")
+        return _never(f"kernels bound by {' and '.join(unmeasured)} {shared}", of_kernels=True)
     fitting = [band for band in mine if band["from_us"] <= work.call_us <= band["to_us"]]
     if not fitting:
         shorter = not mine or work.call_us < mine[-1]["to_us"]
-        return _never(f"calls {'shorter' if shorter else 'longer'} than any measured")
+        return _never(f"calls {'shorter' if shorter else 'longer'} than any measured", of_kernels=True)
     band = next((band for band in fitting if band["bound"] == work.bound), fitting[0])
     where = f"on {gpu.name}" if source.name == gpu.name else f"from {source.name} on {gpu.name}"
     return HowWrong({"experiment": experiment, "mape_percent": band["mape_percent"]}, "", where)
@@ -351,5 +352,5 @@ def _ships(gpu: GPU) -> bool:
     return gpu.name in gpu_names() and load_gpu(gpu.name) == gpu
 
 
-def _never(why: str) -> HowWrong:
-    return HowWrong(None, f"not validated: {why}")
+def _never(why: str, of_kernels: bool = False) -> HowWrong:
+    return HowWrong(None, f"not validated: {why}", of_kernels=of_kernels)
