@@ -120,8 +120,8 @@ def gpu_splits(found: Selection) -> bool:
 def how_wrong(found: Selection, one: Candidate) -> tuple[float, str]:
     """The error of the model on the like of a plan (percent), or 0 and why there is none."""
     trace = plan_trace(found, one)
-    band, reason, _ = error_band(found.session.replay(trace, one.plan.policy), trace, found.gpu)
-    return (band["mape_percent"], "") if band else (0.0, reason)
+    error = error_band(found.session.replay(trace, one.plan.policy), trace, found.gpu)
+    return error.percent or 0.0, error.reason
 
 
 def _runs(one: Candidate, lanes: Sequence[Sequence[str]]) -> bool:

@@ -42,7 +42,7 @@ def answer(network: str) -> list[Any]:
     rows = []
     for way, one in (*found.baselines, (report.PLAN, found.found)):
         planned = plan_trace(found, one)
-        band, why, _ = error_band(found.session.replay(planned, one.plan.policy), planned, gpu)
+        error = error_band(found.session.replay(planned, one.plan.policy), planned, gpu)
         rows.append(
             Row(
                 network,
@@ -54,8 +54,8 @@ def answer(network: str) -> list[Any]:
                 *counts,
                 found.bound.us,
                 found.replays,
-                band["mape_percent"] if band else 0.0,
-                why,
+                error.percent or 0.0,
+                error.reason,
             )
         )
     return [list(astuple(row)) for row in rows]
