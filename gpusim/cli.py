@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """As argparse's, but refuse an empty argument: as a path it would be the folder of the process."""
+        """Parse as argparse does, but refuse an empty argument: as a path it would mean the current folder."""
         if action.nargs != argparse.PARSER and "" in arg_strings:
             raise argparse.ArgumentError(action, "is empty; expected a value")
         return super()._get_values(action, arg_strings)

@@ -398,7 +398,7 @@ def _both(p: _SteadyPace, q: _SteadyPace) -> tuple[_Beside, _Beside]:
 
 
 def _queue(beside: Sequence[_Beside], paces: Sequence[_SteadyPace]) -> float:
-    """Wait of reads of two kernels for what is under way (`dram_queue`), by the rule of `gpusim.engine.domains`."""
+    """Queue of a full DRAM for the reads of two kernels (`dram_queue`), by the rule of `gpusim.engine.domains`."""
 
     def served(queue: float) -> float:
         """Share of the time in which DRAM is busy while reads wait so long."""

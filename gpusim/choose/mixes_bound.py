@@ -65,7 +65,7 @@ class OptionKernel:
 
 
 def option_kernel(model: KernelModel, work: float) -> OptionKernel:
-    """A kernel with the least time in which all SMs can do its work; ``work`` is in mean blocks."""
+    """A kernel and a lower bound of the time in which all SMs do its work; ``work`` is in mean blocks."""
     rates = [count / (time * model.unit_us) for count, time in enumerate(block_times(model), 1)]
     best = max(rates)
     return OptionKernel(model, work / best / model.sm_count, best, tuple(rate / best for rate in rates))

@@ -100,7 +100,7 @@ class Overlapped:
 
 
 def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> list[Overlapped]:
-    """The kernels that ran or waited beside kernels of other streams, in the order in which they started.
+    """Kernels that ran or waited while kernels of other streams ran, in the order of their starts.
 
     The trace has the same kernels, as they are modelled; the session is on the GPU of the recording.
     """

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Batch systems end what has run too long with SIGTERM."""
+    """Turn SIGTERM, which batch systems send to jobs over their time limit, into an interrupt."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

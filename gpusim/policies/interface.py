@@ -111,7 +111,7 @@ class OperationView:
 
 
 class PassView(NamedTuple):
-    """The pass of a stream that is under way, as a policy sees it."""
+    """The pass that a stream runs now, as a policy sees it."""
 
     release_us: float  # when it was released: the arrival of its request
     alone_us: float  # work of the whole pass: the sum of its kernels' isolated times, its copies and its host work

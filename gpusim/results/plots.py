@@ -282,7 +282,7 @@ def use_of_sms(result: Result, use: str, axes: Axes) -> None:
 
 
 def _of_use(result: Result, use: str) -> NDArray[np.float64]:
-    """How much of one of `USES` every SM uses in each bin, % (SM x bin)."""
+    """Utilisation of a resource (one of `USES`) on each SM in each time bin, % (SM x bin)."""
     of, at = result.usage, USES.index(use)
     if not of.sms * of.bins:
         return np.zeros((1, 1))

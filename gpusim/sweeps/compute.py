@@ -51,7 +51,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Input of a process that computes a point. It reads no file but that of a user's policy."""
+    """Input of a worker process, which computes one point. The only file it reads is that of a user's policy."""
 
     model: str  # `model_version` of the process that sends the point
     trace: Packed  # what was recorded
