@@ -23,6 +23,7 @@ from experiments.rows import lines
 from experiments.scatter import predicted_over_measured
 from experiments.study import Run, Study
 from gpusim.choose.advise import advise
+from gpusim.choose.serving import slowdowns_of
 from gpusim.choose.settings import Setting
 from gpusim.common.tables import grouped
 from gpusim.results.metrics import normalised_progress
@@ -110,10 +111,10 @@ def mean_passes() -> dict[Pair, list[Measured]]:
 
 
 def slowdowns(trace: Trace, session: Session, way: Setting) -> tuple[float, float]:
-    """Predicted slowdowns of two programs that restart, as `gpusim.advise` has them; infinite where one starves."""
+    """Predicted slowdowns of two programs that restart, as `gpusim.advise` has them but on time slices."""
     with suppress(Starved):
         progress = normalised_progress(session.replay(way.of(trace), way.policy, restart=True, keep=()))
-        a, b = (1.0 / share if share > 0.0 else inf for share in progress.values())
+        a, b = slowdowns_of(progress).values()
         return a, b
     return inf, inf
 

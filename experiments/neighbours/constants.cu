@@ -2,21 +2,15 @@
 // Before each, other kernels ran on its SMs, or none. constants.csv is what it prints:
 //     nvcc -O3 -arch=sm_90 -o constants constants.cu && ./constants > constants.csv
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 #include <vector>
-#include <cuda_runtime.h>
-#define DO(call) do { cudaError_t e = (call); if (e != cudaSuccess) { std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(e)); std::exit(1); } } while (0)
+#include "beside.cuh"
 
 constexpr int ROUNDS = 25, MAIN_SMS = 64, OTHERS = 8, WORDS = 512;
-constexpr int ALONE_ON_SM = 160 * 1024;  // bytes of shared memory, so that an SM holds one block of any kernel
 constexpr unsigned BETWEEN_NS = 100000;  // in which the neighbour replaces what L2 holds
 
 struct Parameters { float each[WORDS]; };  // 2 KiB
 __constant__ float table[OTHERS + 1][WORDS];
-
-__device__ unsigned long long now() { unsigned long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
 
 // Cycles that a warp takes to read 2 KiB of parameters, of the program's constants, or none.
 template <int FROM, int PART> __global__ void reads(Parameters p, float* out, unsigned* cycles) {
@@ -31,28 +25,6 @@ template <int FROM, int PART> __global__ void reads(Parameters p, float* out, un
     if (sum == 1.2345f) *out = sum;
     unsigned took = unsigned(clock64() - begun);
     if (threadIdx.x == 0) cycles[blockIdx.x] = took;
-}
-
-__global__ void spin(unsigned ns) {
-    unsigned long long begun = now();
-    while (now() - begun < ns) {}
-}
-
-__global__ void neighbour(const float4* data, size_t count, volatile unsigned* stop, unsigned long long* moved, unsigned sleep_ns, float* out) {
-    size_t each = count / gridDim.x, at = 0;
-    const float4* own = data + each * blockIdx.x;
-    unsigned long long bytes = 0;
-    float sum = 0;
-    while (!*stop) {
-        float4 value[4];
-        for (int k = 0; k < 4; k++) value[k] = __ldcg(own + at + threadIdx.x + k * 512);
-        for (int k = 0; k < 4; k++) sum += value[k].x + value[k].y;
-        at = at + 4096 > each ? 0 : at + 2048;
-        bytes += 32768;
-        if (sleep_ns) __nanosleep(sleep_ns);
-    }
-    if (threadIdx.x == 0) atomicAdd(moved, bytes);
-    if (sum == 1.2345f) *out = sum;
 }
 
 typedef void (*Kernel)(Parameters, float*, unsigned*);

@@ -256,7 +256,7 @@ def constants_table() -> str:
     found: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
     for row in lines(CONSTANTS):
         rate = f"{float(row['gb_per_s']) / 1e3:.1f}" if row["neighbour"] != "none" else ""
-        at = row["neighbour"], "" if not rate else f"{row['sleep_ns']}"
+        at = row["neighbour"], row["sleep_ns"] if rate else ""
         found.setdefault(at, {})[row["reads"], row["others"]] = row["cycles"]
         found[at]["rate", ""] = rate
     titles = [(reads, others) for reads in ("none", "parameters", "constants") for others in ("0", "8")]

@@ -1,23 +1,10 @@
 // Kernels of straight code, for code.cu and code_beside.cu.
 #pragma once
-#include <cstdio>
-#include <cuda_runtime.h>
+#include "beside.cuh"
 #include <utility>
 #include <vector>
 
-#define DO(call)                                                                       \
-    do {                                                                               \
-        cudaError_t error = (call);                                                    \
-        if (error) return std::fprintf(stderr, "%s\n", cudaGetErrorString(error)), 1;  \
-    } while (0)
-
 constexpr int OTHERS = 64, OTHER_KIB = 16, THREADS = 128;
-
-__device__ unsigned long long now() {
-    unsigned long long time;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-    return time;
-}
 
 // An instruction takes 16 bytes. Constants tell the copies apart.
 template <int COPY, int KIB> __global__ void straight(float* out, unsigned long long* times) {

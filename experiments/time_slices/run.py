@@ -24,7 +24,7 @@ from experiments.advise.run import PROGRAMS, Pair, repeated, session_of, togethe
 from experiments.markdown import error_cells, table
 from experiments.rows import lines
 from experiments.study import Run, Study
-from gpusim import Kernel, KernelLaunch, Program, Stream, TimesArrivals, Trace
+from gpusim import Program, Stream, TimesArrivals, Trace
 from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import load_gpu
 from gpusim.model.occupancy import footprint
@@ -36,6 +36,7 @@ from gpusim.results.metrics import percentile
 from gpusim.results.result import Result
 from gpusim.results.style import COLOURS, PAGE, Style, legend_below, new_figure, save_figure, styled
 from gpusim.trace.edit import with_settings_of
+from gpusim.trace.new import uncounted_kernel
 
 HERE = Path(__file__).resolve().parent
 TURNS, PROGRAM_TIMES = HERE / "turns.csv.gz", HERE / "programs.csv"
@@ -181,15 +182,7 @@ def switches_us(case: str) -> list[float]:
 
 def program(name: str, blocks: int, threads: int, registers: int, shared_bytes: int, us: float) -> Stream:
     """A process of one kernel."""
-    launch = KernelLaunch(
-        name=name,
-        grid=(blocks, 1, 1),
-        block=(threads, 1, 1),
-        registers_per_thread=registers,
-        dynamic_shared_memory_bytes=shared_bytes,
-        duration_us=us,
-    )
-    return Stream(name=name, operations=[Kernel(id=name, kernel=launch)])
+    return Stream(name=name, operations=[uncounted_kernel(name, name, blocks, threads, registers, shared_bytes, us)])
 
 
 def in_processes(streams: Sequence[Stream]) -> Trace:
@@ -284,20 +277,26 @@ def _pair(line: Mapping[str, str]) -> Pair:
     return Pair(GPU, line["a"], int(line["passes_a"]), line["b"], int(line["passes_b"]))
 
 
-def _pair_row(pair: Pair, alone: Mapping[str, str], line: Mapping[str, str]) -> PairRow:
-    """A pair of which the program in a line was first; ``alone`` has both in turn."""
-    session, late = session_of(GPU), {"a": "b", "b": "a"}[line["first"]]
-    isolated = [
+@cache
+def isolated_us(pair: Pair) -> float:
+    """Predicted time of both programs of a pair, one after the other."""
+    programs = [
         repeated(gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz"), passes)
         for name, passes in ((pair.a, pair.passes_a), (pair.b, pair.passes_b))
     ]
+    return fsum(session_of(GPU).replay(one, "leftover", keep=()).makespan_us for one in programs)
+
+
+def _pair_row(pair: Pair, alone: Mapping[str, str], line: Mapping[str, str]) -> PairRow:
+    """A pair of which the program in a line was first; ``alone`` has both in turn."""
+    late = {"a": "b", "b": "a"}[line["first"]]
     arrival = {late: {"arrivals": TimesArrivals(times_us=(FIRST_US,))}}
-    result = session.replay(with_settings_of(together(pair), arrival, "programs"), POLICY, keep=())
+    result = session_of(GPU).replay(with_settings_of(together(pair), arrival, "programs"), POLICY, keep=())
     ends = {run.program: run.end_us for run in result.program_runs}
     return PairRow(
         pair.name,
         line["first"],
-        fsum(session.replay(one, "leftover", keep=()).makespan_us for one in isolated),
+        isolated_us(pair),
         float(alone["makespan_us"]),
         ends["a"],
         float(line["a_us"]),

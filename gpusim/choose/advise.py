@@ -35,6 +35,7 @@ from gpusim.choose.serving import (
     progress_in_loops,
     restarting,
     served,
+    slowdowns_of,
     with_arrivals,
 )
 from gpusim.choose.settings import Setting, settings_by
@@ -385,7 +386,7 @@ def _choice(shared: _Shared, way: Setting) -> SettingResult:
             with suppress(Starved):
                 progress = _progress(shared, way)
                 given |= _shares(shared, progress)
-            slowdown = {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
+            slowdown = slowdowns_of(progress)
         given |= {"slowdown": slowdown, "latency_us": {name: alone_us[name] * slowdown[name] for name in slowdown}}
     return SettingResult(
         setting=way,

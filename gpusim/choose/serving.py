@@ -78,6 +78,11 @@ def restarting(trace: Trace, alone_us: Mapping[str, float]) -> Trace:
     return with_settings_of(trace, loops, "programs")
 
 
+def slowdowns_of(progress: Mapping[str, float]) -> dict[str, float]:
+    """Slowdown of each program that restarts, by its normalised progress; infinite where it makes none."""
+    return {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
+
+
 def progress_in_loops(trace: Trace, session: Session, policy: str, alone_us: Mapping[str, float]) -> dict[str, float]:
     """Normalised progress of programs that start again whenever they end, on time slices of the GPU.
 

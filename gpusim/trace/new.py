@@ -31,8 +31,12 @@ N = TypeVar("N", int, float)
 
 def template(device: str) -> Trace:
     """Return a trace, of a GPU by name, that replays as it is: two streams with every required field, for editing."""
-    first = _kernel("first", "gemm", blocks=528, threads=256, registers=128, shared_bytes=32768, duration_us=120.0)
-    second = _kernel("second", "copy", blocks=1056, threads=128, registers=32, shared_bytes=0, duration_us=80.0)
+    first = uncounted_kernel(
+        "first", "gemm", blocks=528, threads=256, registers=128, shared_bytes=32768, duration_us=120.0
+    )
+    second = uncounted_kernel(
+        "second", "copy", blocks=1056, threads=128, registers=32, shared_bytes=0, duration_us=80.0
+    )
     notes = "A template: replace its kernels by your own. Durations are those of each isolated kernel on the whole GPU."
     streams = (Stream(name="a", operations=(first,)), Stream(name="b", operations=(second,)))
     return Trace(name="template", device=device, notes=notes, streams=streams)
@@ -100,7 +104,7 @@ def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tup
     blocks, threads, registers, shared_bytes = (read(column, whole_number, "a whole number") for column in wholes)
     duration_us = read("duration_us", finite_number, "a number (us)")
     try:
-        kernel = _kernel(id, cells["kernel"], blocks, threads, registers, shared_bytes, duration_us)
+        kernel = uncounted_kernel(id, cells["kernel"], blocks, threads, registers, shared_bytes, duration_us)
     except InputError as fault:
         column = COLUMN_OF.get(fault.place, fault.place)
         raise fault.at(path, place, f"{column} {fault.problem}") from None
@@ -111,9 +115,10 @@ def _row(path: str | Path, place: str, id: str, cells: Mapping[str, str]) -> tup
         raise fault.at(path, place, f"stream {fault.problem}") from None
 
 
-def _kernel(
+def uncounted_kernel(
     id: str, name: str, blocks: int, threads: int, registers: int, shared_bytes: int, duration_us: float
 ) -> Kernel:
+    """A kernel of which only its launch and its duration are known."""
     launch = KernelLaunch(
         name=name,
         grid=(blocks, 1, 1),
