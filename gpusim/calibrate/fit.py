@@ -155,18 +155,31 @@ def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple
     """Return the launch delay of the first blocks, and the ramp by which they take longer than later blocks.
 
     The delay is the launch latency and the load of instructions given in the trace. The ramp is the wait of a block for
-    instructions and constants, which caches hold afterwards [D]. A kernel of a CUDA graph starts sooner, but its first
-    blocks find data and code of others in the caches: together as long as in a stream [D]. All is limited to a large
-    part of the recorded time.
+    instructions and constants, which caches hold afterwards, and `_cold_us` [D]. All is limited to a large part of the
+    recorded time.
     """
     recorded = launch.duration_us
     loading = min(LATENCY_SHARE * recorded, launch.load_us or 0.0)
     first_us = fetch_stall_share(launch.mix) * recorded / _lives(launch, blocks_per_sm, gpu)
     if in_graph(launch):
-        first_us -= loading
+        first_us += _cold_us(launch, gpu)
     most_us = LATENCY_SHARE * (recorded - loading)
     short = min(1.0, most_us / max(gpu.model.launch_latency_us + first_us, 1e-9))
     return max(0.0, loading + short * gpu.model.launch_latency_us), short * first_us
+
+
+def _cold_us(launch: KernelLaunch, gpu: GPU) -> float:
+    """How much longer first blocks take in a CUDA graph than in the profile: caches hold data and code of others.
+
+    They take as much longer as the SMs were active in the graph beyond the time counted, at most by what the kernel
+    starts sooner than in a stream. It is that much where a kernel has buffers to fill, or nothing was counted [D].
+    """
+    sooner_us = -(launch.load_us or 0.0)
+    active = launch.mix.active_cycles_max if launch.mix is not None else None
+    if not active or _staged_bytes(launch, launch_footprint(launch, gpu)):
+        return sooner_us
+    uncounted_us = launch.duration_us - (gpu.model.launch_latency_us - sooner_us) - active / gpu.boost_clock_mhz
+    return min(sooner_us, max(0.0, uncounted_us))
 
 
 def _lives(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> float:
@@ -316,7 +329,7 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     """Load of one block, and the share of its time left when L2 and DRAM are free.
 
     Nothing covers the start and the end of a block that is alone on its SM, nor of blocks in one wave, which start and
-    end together [D]. Blocks of one wave, and those that read no more than their shared memory holds, do not read ahead.
+    end together [D].
     """
     launch, kernel, residents, working_us, exposed, tiled = recorded
     moved = _dram_bytes(launch) + _left_bytes(launch, working_us, gpu)
@@ -331,12 +344,24 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
     least_free = max(min(1.0, turns), _time_without_queues(kernel, residents, *queues))
     longer = _reads_longer(launch, gpu)
     dram, l2, free = loads_beside(dram, l2, least_free, full_queue_share(launch.mix), longer)
-    once = kernel.one_wave or _reads_once(launch)
-    dram, l2, early = read_ahead(dram, l2, free, 1.0 if once else exposed)
+    dram, l2, early = read_ahead(dram, l2, free, _felt_early(recorded, longer))
     hits_exposed = hit_wait_share(launch.mix) * (exposed if kernel.one_wave and tiled == launch.blocks else 1.0)
     waited, hits = hit_queue(hits_exposed, l2, max(0.0, 1.0 - least_free / free))
     whole, time = residents * gpu.sm_count, time_at(kernel, residents)
     return MemoryLoad(dram * time / whole, l2 * time / whole, hits, early), free * (1.0 - waited)
+
+
+def _felt_early(recorded: _Recorded, longer: float) -> float:
+    """Share of DRAM's load that a kernel feels before DRAM is full.
+
+    Blocks of one wave feel all. Kernels that read ahead into shared memory feel what is exposed. Others have loads of
+    many warps under way: if reads take ``longer`` than in an idle GPU, fewer loads keep DRAM as busy (Little's law).
+    """
+    if recorded.demand.one_wave:
+        return 1.0
+    if recorded.exposed < 1.0:
+        return 1.0 if _reads_once(recorded.launch) else recorded.exposed
+    return 1.0 / max(1.0, longer)
 
 
 def _reads_once(launch: KernelLaunch) -> bool:
