@@ -169,6 +169,11 @@ def no_ramp() -> None:
     put(fit, "_before_work_us", lambda *launch: (known(*launch)[0], 0.0))
 
 
+def first_blocks_as_in_streams() -> None:
+    """What a kernel of a graph starts sooner, its first blocks take longer."""
+    put(fit, "_cold_us", lambda launch, gpu: -(launch.load_us or 0.0))
+
+
 def longer_ramps() -> None:
     """The first blocks take 1 us longer than what they wait for."""
     known = fit._before_work_us
@@ -283,6 +288,12 @@ def no_graphs() -> None:
 def always_in_step() -> None:
     """L2 serves the blocks of a kernel as in its recording, whenever they start."""
     put(fit, "_apart", lambda mix, gpu: 1.0)
+
+
+def one_load_under_way() -> None:
+    """Kernels that stage no data feel DRAM before it is full, however many loads they have under way."""
+    known = fit._felt_early
+    put(fit, "_felt_early", lambda recorded, longer: known(recorded, 1.0))
 
 
 def dram_felt_early() -> None:

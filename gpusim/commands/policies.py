@@ -147,7 +147,7 @@ def _validation(experiments: dict[str, dict[str, tuple[float, float]]]) -> list[
     from gpusim.results.error_band import STALE, TITLES, span
 
     if not experiments:
-        return ["not validated: no experiment shared a GPU as it does"]
+        return ["not validated: it has no error band; docs/policies.md says what was measured"]
     lines = []
     for experiment, errors in experiments.items():
         found = [f"\N{PLUS-MINUS SIGN}{span(low, high)} % on {gpu}" for gpu, (low, high) in errors.items()]

@@ -1,7 +1,7 @@
-"""Import the five whole models that others recorded on an H200: `python experiments/advise/recording/imported.py FOLDER`.
+"""Import five whole models that others recorded: `python experiments/advise/recording/imported.py FOLDER`.
 
-FOLDER holds NAME.kineto.json.gz, two passes of a model, and NAME.ncu.csv.gz, its counters. The first pass becomes
-`programs/h200_NAME.json.gz`.
+FOLDER holds NAME.kineto.json.gz, two passes of a model on an H200, and NAME.ncu.csv.gz, its counters. The first pass
+becomes `programs/h200_NAME.json.gz`.
 """
 
 from __future__ import annotations
