@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import fsum
 from pathlib import Path
+from statistics import fmean
 
 import gpusim
 from experiments.advise.run import PROGRAMS
 from experiments.h200_validation.variants import MODEL, VARIANTS, kept
 from experiments.markdown import table
-from experiments.rows import from_csv
+from experiments.rows import from_csv, lines
 from experiments.study import Run, Study
 from experiments.unseen_programs.run import SETS
 from gpusim.common import fingerprint
@@ -150,6 +152,22 @@ def curves() -> Iterator[Curve]:
                 yield Curve(name, kernel, first.blocks, count, recorded, sms, *means)
 
 
+def over_passes_percent() -> list[float]:
+    """How much longer the kernels and gaps of a pass take than the pass did when its set was recorded, in percent."""
+    gap_us = load_gpu(GPU).model.kernel_gap_us
+    kernels: dict[tuple[str, int], list[float]] = {}
+    for point in from_csv(Point, MEASURED):
+        kernels.setdefault((point.program, point.sms), []).append(point.us + gap_us)
+    found = []
+    for one in SETS:
+        rows = [row for row in lines(one.folder / "pairs.csv") if row["mode"] == "alone_green"]
+        for row, side in product(rows, "ab"):
+            mine = kernels.get((row[side], int(row[f"sms_{side}"])))
+            if mine is not None:
+                found.append(100.0 * (fsum(mine) * int(row[f"n{side}"]) / (1e3 * float(row[f"ms_{side}"])) - 1.0))
+    return found
+
+
 # ---- the page --------------------------------------------------------------------------------------------------------
 
 
@@ -185,17 +203,15 @@ def page(rows: Sequence[Curve]) -> Mapping[str, object]:
     sms = load_gpu(GPU).sm_count
     by_sms = {count: [row for row in rows if row.sms == count] for count in SMS}
     worst = sorted(by_sms[DRAWN_SMS], key=lambda row: -row.launches * abs(row.predicted_us - row.measured_us))[:WORST]
-    lines = []
+    by_kind = []
     for title, _ in kinds(rows, sms):
-        mine = {count: dict(kinds(of, sms))[title] for count, of in by_sms.items()}
-        count = sum(row.launches for row in mine[SMS[-1]])
-        lines.append(
-            (title, str(count), *(f"{error_percent(one):.1f} ({bias_percent(one):+.1f})" for one in mine.values()))
-        )
+        mine = [dict(kinds(of, sms))[title] for of in by_sms.values()]
+        errors = (f"{error_percent(one):.1f} ({bias_percent(one):+.1f})" for one in mine)
+        by_kind.append((title, str(sum(row.launches for row in mine[-1])), *errors))
     return {
         "programs": len({row.program for row in rows}),
         "kernels": sum(row.launches for row in by_sms[SMS[-1]]),
-        "kinds": table(("recorded time and blocks", "kernels", *(f"{count} SMs" for count in SMS)), lines),
+        "kinds": table(("recorded time and blocks", "kernels", *(f"{count} SMs" for count in SMS)), by_kind),
         "rules": table(
             ("model", *(f"{count} SMs" for count in SMS)),
             [
@@ -208,6 +224,8 @@ def page(rows: Sequence[Curve]) -> Mapping[str, object]:
             ],
         ),
         "drawn": DRAWN_SMS,
+        "slower": fmean(over_passes_percent()),
+        "slowest": max(over_passes_percent()),
         "worst": table(
             ("program", "kernel", "launches", "blocks", "recorded µs", "measured µs", "predicted µs"),
             [
