@@ -62,7 +62,7 @@ from gpusim.lab.whole_models import measured_alone, predictor, score_models
 from gpusim.lab.whole_models import models_of as models_of_row
 from gpusim.results.error_band import OF_PROGRAMS, VALIDATED, Calls, calls_of, model_identity
 
-UNSEEN_CALLS, UNSEEN_PROGRAMS = unseen_kernels.CASES[unseen_kernels.COUNTED], unseen_programs.SETS
+UNSEEN_CALLS, UNSEEN_PROGRAMS = unseen_kernels.CASES[unseen_kernels.COUNTED], unseen_programs.SEEN
 QUOTED_AS = {"quota_a": "quota", "quota_b": "quota", "streams_b_first": "streams"}  # experiments that share alike
 
 

@@ -413,7 +413,7 @@ SETS = (
     MeasuredSet("neighbours", OTHER_GPU, GPU_NAME, Neighbours(str(SHARED / "h200_models")), 4, MODELS_ONLY),
     _matrix(GPU_NAME),
     _matrix(OTHER_GPU),
-    *(_models(f"unseen programs, {one.name}", one.case, 40) for one in unseen_programs.SETS[1:]),
+    *(_models(f"unseen programs, {one.name}", one.case, 40) for one in unseen_programs.SEEN[1:]),
     MeasuredSet("single_resource", OTHER_GPU, OTHER_GPU, StreamsOfMicrobenchmarks(), 1, BENCHMARKS),
     *(_programs("pairs of programs", PairsOfPrograms(gpu), 7) for gpu in advise.GPUS),
     _programs("restarting programs", RestartingPrograms(latency_targets.GPU), 3),

@@ -1,7 +1,7 @@
 """Whole programs of kinds that the model was never fitted to: `python experiments/unseen_programs/run.py [--out DIR]`.
 
-`models.py`, `models_second.py`, `models_third.py` and `models_fourth.py` name PyTorch programs and pairs of them. Each
-was written before any of its programs was measured, and `gpusim record FILE --outcomes` recorded it. `first.csv` has
+`models.py` and `models_second.py` to `models_fifth.py` name PyTorch programs and pairs of them. Each was written before
+any of its programs was measured, and `gpusim record FILE --outcomes` recorded it. `first.csv` has
 the scores of the model as it was when a set was recorded, and is never made anew. `result.csv` has those of today's
 model.
 """
@@ -86,7 +86,9 @@ SETS = (
     Programs("second set", "models_second.py", "h200", "h200", "ae8b2599"),
     Programs("third set", "models_third.py", "h200_third", "h200", "8dca8500"),
     Programs("fourth set", "models_fourth.py", "h200_fourth", "h200", "23f702d1"),
+    Programs("fifth set", "models_fifth.py", "h200_fifth", "h200", "aa1830ad"),
 )
+SEEN = SETS[:-1]  # that no rule of the model may be tested on any more; the others are in no error band either
 
 
 def scores_of(programs: Programs) -> Iterator[Score]:
@@ -151,6 +153,18 @@ def page(first: Sequence[Score], now: Sequence[Score]) -> dict[str, object]:
                 for one in SETS
                 for experiment in SHOWN
                 for key in [(experiment, "all", "")]
+            ],
+        ),
+        "interference": table(
+            ("set", "measured %", "predicted %", "pairs", "slower, measured", "slower, predicted"),
+            [
+                (
+                    one.name,
+                    f"{words[f'streams_measured{number}']:+.1f}",
+                    f"{words[f'streams_predicted{number}']:+.1f}",
+                    *(str(words[f"{name}{number}"]) for name in ("pairs", "slower_measured", "slower_predicted")),
+                )
+                for number, one in enumerate(SETS[:-1], 1)
             ],
         ),
         "regrets": table(
