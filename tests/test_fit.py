@@ -16,12 +16,14 @@ from gpusim.calibrate.fit import (
     L2_INTAKE_BYTES,
     _active_within,
     _before_work_us,
+    _felt_early,
     _fitted,
     _issue_us,
     _l2_us,
     _left_bytes,
     _misfit,
     _preferences,
+    _Recorded,
     _recorded_residents,
     _shape,
     anchored,
@@ -153,6 +155,24 @@ def test_reading_ahead_hides_slower_hits_in_one_wave(blocks: int, waits: bool) -
     assert (_shape(staged, 1, 10.0, GPU).load.hits > 0.1) == waits
 
 
+@pytest.mark.parametrize(
+    ("blocks", "exposed", "read_bytes", "longer", "early"),
+    [
+        (8, 1.0, 1e6, 4.0, 0.25),
+        (8, 1.0, 1e6, 0.5, 1.0),  # its loads do not keep DRAM busy
+        (4, 1.0, 1e6, 4.0, 1.0),  # one wave
+        (8, 0.25, 1e6, 1.0, 0.25),
+        (8, 0.25, 1e3, 1.0, 1.0),  # shared memory holds all that it reads
+    ],
+)
+def test_who_has_many_loads_under_way_or_reads_ahead_feels_dram_late(
+    blocks: int, exposed: float, read_bytes: float, longer: float, early: float
+) -> None:
+    one = counted(blocks, l1_read_bytes=read_bytes).model_copy(update={"dynamic_shared_memory_bytes": 110 * 1024})
+    recorded = _Recorded(one, _shape(one, 1, 10.0, GPU).demand, 1.0, 10.0, exposed, blocks)
+    assert _felt_early(recorded, longer) == early
+
+
 def test_a_kernel_that_was_not_fully_counted_can_have_waited_all_the_time() -> None:
     """What its pipes took is not known, so they hold nothing of its time."""
     partly = counted(fma_cycles=0.9 * CYCLES, lsu_cycles=None, l2_read_bytes=1.0, l2_busy_us=0.5 * 10.0 * 0.8 / 4)
@@ -265,6 +285,26 @@ def test_launch_and_first_instructions_take_no_more_than_most_of_the_time(
     stalls = WarpStalls(no_instruction=0.3, imc_miss=0.1, selected=1.0, not_selected=2.6)
     one = counted(blocks, duration_us, stalls=stalls).model_copy(update={"load_us": load_us})
     assert _before_work_us(one, 1, GPU) == pytest.approx((before, first))
+
+
+@pytest.mark.parametrize(
+    ("counted_us", "shared_bytes", "longer_us"),
+    [
+        (19.5, 0, 0.25),
+        (18.0, 0, 0.75),  # no more than it starts sooner than in a stream
+        (19.9, 0, 0.0),  # the SMs were active longer than the graph leaves
+        (19.5, 110 * 1024, 0.75),  # it fills buffers in shared memory first
+        (None, 0, 0.75),
+    ],
+)
+def test_first_blocks_in_a_graph_take_longer_by_what_the_profile_did_not_count(
+    counted_us: float | None, shared_bytes: int, longer_us: float
+) -> None:
+    """In a graph a kernel of 20 us starts after 0.25 us, and not 1."""
+    cycles = counted_us and counted_us * GPU.boost_clock_mhz
+    one = counted(8, 20.0, active_cycles_max=cycles)
+    one = one.model_copy(update={"load_us": -0.75, "dynamic_shared_memory_bytes": shared_bytes})
+    assert _before_work_us(one, 1, GPU) == pytest.approx((0.25, longer_us))
 
 
 @pytest.mark.parametrize(
