@@ -205,11 +205,11 @@ def lost_table() -> str:
 
 def gaps_table() -> str:
     """Gaps between kernels of a stream, the mean over grids and lives of blocks."""
-    gaps: dict[str, dict[str, list[float]]] = {}
+    gaps: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in lines(GAPS):
-        gaps.setdefault(row["streams"], {}).setdefault(row["kind"], []).append(float(row["gap_us_mean"]))
-    cells = [(count, *(f"{fmean(kinds[kind]):.2f}" for kind in ("plain", "graph"))) for count, kinds in gaps.items()]
-    return table(("streams", "plain streams, µs", "CUDA graphs, µs"), cells)
+        gaps.setdefault((row["gpu"], row["streams"]), {}).setdefault(row["kind"], []).append(float(row["gap_us_mean"]))
+    cells = [(*case, *(f"{fmean(kinds[kind]):.2f}" for kind in ("plain", "graph"))) for case, kinds in gaps.items()]
+    return table(("GPU", "streams", "plain streams, µs", "CUDA graphs, µs"), cells)
 
 
 def code_table() -> str:
