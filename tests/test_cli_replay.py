@@ -297,6 +297,8 @@ def test_targets_of_requests_are_of_their_95th_percentile(tmp_path: Path, capsys
     latencies = sorted([max(10.0, 210.0 - 10.0 * n) for n in range(100)])
     assert [one["held"] for one in content["targets"]] == [True, False]
     assert content["targets"][0]["latency_us"] == pytest.approx(latencies[94], rel=0.02)
+    (found,) = content["results"][0]["latency_percentiles_us"].values()
+    assert found == {f"p{n}": pytest.approx(latencies[n - 1], rel=0.05) for n in (50, 95, 99)}
 
 
 @pytest.mark.parametrize(

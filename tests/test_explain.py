@@ -8,6 +8,7 @@ from math import fsum
 from pathlib import Path
 
 import pytest
+from advised import two
 from test_code import kernel as coded
 from test_import_kineto import call, write
 from test_import_kineto import kernel as kineto_kernel
@@ -317,3 +318,26 @@ def test_a_profile_has_one_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str
     argv = ["explain", str(profile(tmp_path / "p.json")), "--gpu", "h200", "--recorded-on", "h100-sxm", "--no-cache"]
     assert cli.main(argv) == 2
     assert capsys.readouterr().err == "--recorded-on: is the same as --gpu for a profile; expected one of the two\n"
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ("inferred", "the source records no waits between streams: their order is inferred from the recorded times"),
+        ("independent", "streams are taken as independent: what they wait for was not recorded or left out"),
+        (None, ""),
+    ],
+)
+def test_what_is_unknown_of_the_order_between_streams_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], order: str | None, said: str
+) -> None:
+    """By `gpusim explain` and `gpusim advise`, in text and JSON."""
+    both = two().model_copy(update={"order": order, "device": "h200"})
+    path = tmp_path / "two.json"
+    both.save(path)
+    for command in (["explain"], ["advise", "--settings", "streams", "--jobs", "1"]):
+        assert cli.main([*command, str(path), "--no-cache"]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert f"Note: {said}." in text if said else "order" not in text
+        assert cli.main([*command, str(path), "--no-cache", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out).get("order", "") == said

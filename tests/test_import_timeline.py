@@ -169,6 +169,11 @@ def test_values_as_profilers_write_them() -> None:
         ("titan", "titanv"),
         ("Tesla K40c", "k40c"),
         ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA GeForce RTX 3060", "rtx3080"),
+        ("NVIDIA B100", "b200"),
+        ("gb300", "b200"),
+        ("rtx6000", "rtxa6000 or rtxpro6000"),
+        ("NVIDIA H100 80GB HBM3 MIG", "h100-pcie or h100-sxm"),
         ("100", ""),  # of too many
         ("m40", ""),  # none of its series ships
         ("h" + "9" * 400, ""),

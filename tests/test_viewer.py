@@ -302,11 +302,18 @@ def test_a_timeline_is_read_back_as_a_profile(tmp_path: Path) -> None:
 
 
 def test_copies_keep_their_direction_when_read_back(tmp_path: Path) -> None:
-    of = trace(stream("one", copy("in", 2.0), kernel("a", 3, 9.0), copy("out", 3.0, direction="d2h")))
+    to_host, cleared = copy("out", 3.0, direction="d2h"), copy("clear", 1.0, direction="memset")
+    of = trace(stream("one", copy("in", 2.0), kernel("a", 3, 9.0), to_host, cleared))
     save_timeline(tmp_path / "t.json", of, gpusim.replay(of, tiny(2), "serial"))
     read = gpusim.import_profile(tmp_path / "t.json", gpu=tiny(2)).trace
     assert [(op.kind, getattr(op, "direction", "")) for op in read.operations()] == [
         ("copy", "h2d"),
         ("kernel", ""),
         ("copy", "d2h"),
+        ("copy", "memset"),
     ]
+    events = json.loads((tmp_path / "t.json").read_bytes())["traceEvents"]
+    assert {one["name"].split()[0]: one["cat"] for one in events if "mem" in one.get("cat", "")} == {
+        "Memcpy": "gpu_memcpy",
+        "Memset": "gpu_memset",
+    }

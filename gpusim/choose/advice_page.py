@@ -9,7 +9,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import GROWS, TIE, UNMEASURED, Advice, SettingResult
-from gpusim.choose.explain import in_shares
+from gpusim.choose.explain import in_shares, order_note
 from gpusim.choose.serving import SEEDS, looping
 from gpusim.choose.settings import MECHANISMS
 from gpusim.choose.targets import Target
@@ -43,6 +43,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "competitor_worse_percent": 100 * behind if isfinite(behind) else None,
         "cost_us": advice.cost_us,
         "choices": [_json(advice, one) for one in advice.choices],
+        **({"order": note} if (note := order_note(advice.trace)) else {}),
         **({"assumption": advice.assumption} if advice.assumption else {}),
         **({"unequal": advice.unequal} if advice.unequal else {}),
     }
@@ -74,8 +75,8 @@ def print_advice(advice: Advice) -> None:
         print_line(f"    {line}")
     for line in [*_served(advice), *_reasons(advice)]:
         print_line(line)
-    if advice.assumption:
-        print_line(f"Note: {advice.assumption}.")
+    for note in filter(None, (order_note(advice.trace), advice.assumption)):
+        print_line(f"Note: {note}.")
     if advice.unequal:
         print_line(f"Note: {advice.unequal}: slowdowns are of one pass; --objective stp lets programs restart.")
     print()

@@ -27,7 +27,7 @@ from gpusim.policies.registry import spec_of
 from gpusim.results.metrics import times_as_long
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES, KernelRun
-from gpusim.session import AnyGPU, AnyTrace, CachedCode, Session, opened
+from gpusim.session import ORDER_NOTES, AnyGPU, AnyTrace, CachedCode, Session, opened
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing
 from gpusim.trace.kernels import KernelLaunch
@@ -313,12 +313,18 @@ def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> 
     ]
 
 
+def order_note(trace: Trace) -> str:
+    """What the source of a trace leaves open of the order between streams; empty where it tells it."""
+    return "" if trace.order is None else ORDER_NOTES[trace.order].partition(", and speedups")[0]
+
+
 def as_json(found: Explanation) -> dict[str, Any]:
     """The explanation as `gpusim explain --json` prints it."""
     return {
         "version": JSON_VERSION,
         "trace": found.trace.name,
         "gpu": found.gpu.name,
+        **({"order": note} if (note := order_note(found.trace)) else {}),
         "makespan_us": found.makespan_us,
         "cost_us": found.cost_us,
         "arrangements": arrangements_json(found.makespan_us, found.arrangements),

@@ -95,7 +95,7 @@ def slowdown(
         b: the other program; or a list as long as ``a``.
         setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), ``MPS
             (60+40 %)``, a policy (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`
-            without priorities; or one for each pair.
+            without priorities, time slices and MIG; or one for each pair.
         gpu: the GPU, one for all pairs: a `GPU`, its name or the path of its file; None: the GPU of the recording.
 
     Returns:

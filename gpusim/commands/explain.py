@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from math import fsum
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import gpusim
@@ -142,7 +143,7 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
 
 
 def _print(found: Explanation) -> None:
-    from gpusim.choose.explain import LEAST_SLOWED
+    from gpusim.choose.explain import LEAST_SLOWED, order_note
 
     slowed = [one for one in found.kernels if one.slowdown >= LEAST_SLOWED]
     print_line(
@@ -153,6 +154,8 @@ def _print(found: Explanation) -> None:
     _print_cost("they took", found.cost_us)
     for line in _gains(found.makespan_us, found.arrangements):
         print_line(line)
+    if note := order_note(found.trace):
+        print_line(f"Note: {note}.")
     if not slowed:
         return
     print()
@@ -198,7 +201,8 @@ def _print_groups(title: str, groups: Sequence[Group]) -> None:
         (Column("slowed", right=True), lambda one: UNKNOWN if one[1].slowdown is None else f"{one[1].slowdown:.2f}x"),
         (Column("by", narrow="break"), lambda one: in_shares(one[1].by_us, SHOWN_CAUSES)),
     ]
-    named = list(zip(told_apart([group.name for group in shown], NAME_WIDTH), shown, strict=True))
+    width = max(NAME_WIDTH, get_terminal_size().columns)  # which the table cuts to what fits
+    named = list(zip(told_apart([group.name for group in shown], width), shown, strict=True))
     print_rows(named, columns, f"What overlapping cost, by {title}")
     print_left_out(len(groups) - len(shown))
 

@@ -11,6 +11,7 @@ from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.io.timeline import Product
 
 _LARGE_MEMORY_BYTES = 60 * 10**9  # tells the A100 with 80 GB from that with 40
+_VENDOR = re.compile("nvidia|geforce|tesla|quadro")
 _MOST_ALIKE = 3  # names of GPUs that are suggested together
 _MAKES_A_FILE = "a file, which `gpusim gpus new --from-profile FILE` makes"
 
@@ -106,19 +107,31 @@ def instead_of(name: str) -> str:
 def like_name(name: str) -> str:
     """The GPUs that ship whose names are most like one that is not known; empty where none is.
 
-    They hold the name, or are what another way of writing it means. Else they are the nearest of its series, which is
-    what stands before the number: ``b200`` of ``b100``, although ``v100`` is spelled more alike.
+    They hold the name, or are what another way of writing it means. Else they are the nearest of its series.
     """
-    names, wanted = gpu_names(), name.lower()
-    held = [one for one in names if len(wanted) > 1 and wanted in one]
-    meant = wanted if wanted in names else " or ".join(held) if len(held) <= _MOST_ALIKE else ""
+    wanted = _VENDOR.sub("", name.lower()).replace(" ", "")
+    held = [one for one in gpu_names() if len(wanted) > 1 and wanted in one]
+    meant = wanted if wanted in held else " or ".join(held if len(held) <= _MOST_ALIKE else ())
+    if meant or not _in_series(wanted)[1]:
+        return meant or same_gpu(name) or closest(wanted, gpu_names())
+    words = [word for word in name.lower().split() if _in_series(word)[1]]
+    return same_gpu(name) or next(filter(None, map(_nearest_of_series, (wanted, *words))), "")
+
+
+def _nearest_of_series(wanted: str) -> str:
+    """The GPUs that end in the number of a name, or else are the nearest of its series.
+
+    A series is what stands before the number: ``b200`` is near ``b100``, although ``v100`` is spelled more alike. Where
+    none of ``gb`` ships, ``b`` is its series.
+    """
     series, number = _in_series(wanted)
-    if meant or not number:
-        return meant or same_gpu(name) or closest(name, names)
-    same = {one: _in_series(one)[1] for one in names if _in_series(one)[0] == series}
+    known = {one: _in_series(one) for one in gpu_names()}
+    ending = [one for one in known if series and series in one and one.endswith(number)]
+    mine = series if any(of == series for of, _ in known.values()) else series.removeprefix("g")
+    same = {one: of for one, (its, of) in known.items() if its == mine}
     away = {one: abs(int(of) - int(number)) for one, of in same.items() if len(of) == len(number)}
     near = [one for one, by in away.items() if by == min(away.values())]
-    return same_gpu(name) or " or ".join(near) or closest(name, same)
+    return " or ".join(ending or near) or closest(wanted, same)
 
 
 def _in_series(name: str) -> tuple[str, str]:

@@ -104,7 +104,8 @@ class _GPUWork:
             }
         if isinstance(operation, Copy):
             ends = COPIES[operation.direction].format(host=operation.memory.capitalize())
-            return {"cat": "gpu_memcpy", **where, "bytes": operation.bytes, "copy": ends}
+            category = "gpu_memset" if operation.direction == "memset" else "gpu_memcpy"
+            return {"cat": category, **where, "bytes": operation.bytes, "copy": ends}
         return None
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from gpusim.common.tables import number, picked
 from gpusim.hardware.gpu import GPU
 from gpusim.results.error_band import HowWrong
-from gpusim.results.metrics import SHARING, normalised_progress, sharing, utilisation
+from gpusim.results.metrics import (
+    LATENCY_PERCENTILES,
+    SHARING,
+    latencies_us,
+    normalised_progress,
+    percentile,
+    sharing,
+    utilisation,
+)
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
 from gpusim.trace.independent import shares_nothing, waits_across_streams
@@ -176,6 +184,10 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[str, Any]:
     """A policy's result; ``assumed_us``: the span of its makespan where kernels have no counters."""
     result = entry.result
+    latencies = {
+        program: {f"p{percent}": percentile(of, percent) for percent in LATENCY_PERCENTILES}
+        for program, of in latencies_us(result).items()
+    }
     return {
         **picked(result, "policy", "makespan_us"),
         "speedup_vs_serial": entry.speedup_vs_serial,
@@ -191,5 +203,6 @@ def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[st
         "utilisation": utilisation(result),
         "notes": list(entry.notes),
         "kernels": [run._asdict() for run in result.kernel_runs],
+        **({"latency_percentiles_us": latencies} if latencies else {}),
         **({} if assumed_us is None else {"assumed_us": list(assumed_us)}),
     }
