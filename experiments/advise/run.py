@@ -35,6 +35,8 @@ MEASURED = HERE / "measured.csv"
 PROGRAMS = HERE / "programs"
 BESIDE = HERE / "recording" / "kernels_beside.csv"
 GPUS = {"h200": "h200", "h100": "h100-sxm"}  # of measured.csv: its name in gpus/
+# programs of the H200 that others recorded, and whose pairs they measured first, without priorities
+BY_OTHERS = ("convnext_tiny", "efficientnet_b0", "generate", "mobilenet_v3_large", "prefill")
 IN_TURN = "in turn"  # of which each program was measured alone, so that a_us and b_us are no ends of one run
 IN_PROCESSES: tuple[Mechanism, ...] = ("MPS", "time slices")  # measured with two processes, host time included
 REGRET_PERCENT, MOST_REGRET_PERCENT, ERROR_PERCENT, BIAS_PERCENT = 1.5, 4.0, 5.0, 2.0  # asked for
@@ -362,8 +364,9 @@ def slowed(a: str, b: str, sms: int) -> float:
 
 
 def _of_last(rows: Sequence[Row], found: Iterable[Chosen]) -> dict[str, object]:
-    """What the page says of the pairs that were measured last: those of the H200 with priorities."""
-    last = {row.pair for row in rows if row.gpu == "h200" and row.mechanism == "priority"}
+    """What the page says of the pairs of the H200 that were measured last."""
+    shared = [row for row in rows if row.gpu == "h200" and row.mechanism == "priority"]
+    last = {row.pair for row in shared if not {*row.pair.split()} & {*BY_OTHERS}}
     regrets = [one.regret_percent for one in found if one.row.gpu == "h200" and one.row.pair in last]
     errors = [row.error_percent for row in rows if row.gpu == "h200" and row.pair in last]
     return {

@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 import gpusim
+from experiments.advise.run import BY_OTHERS, PROGRAMS
 from gpusim.lab.whole_models import PASSES
-
-PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
-MODELS = ("convnext_tiny", "efficientnet_b0", "generate", "mobilenet_v3_large", "prefill")
 
 
 def import_model(folder: Path, model: str) -> gpusim.Trace:
@@ -33,5 +31,5 @@ def import_model(folder: Path, model: str) -> gpusim.Trace:
 
 
 if __name__ == "__main__":
-    for name in MODELS:
+    for name in BY_OTHERS:
         import_model(Path(sys.argv[1]), name).save(PROGRAMS / f"h200_{name}.json.gz")
