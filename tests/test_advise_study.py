@@ -64,12 +64,12 @@ def test_errors_are_of_makespans_and_of_the_end_of_each_program() -> None:
 
 
 def test_ends_are_of_programs_that_run_once() -> None:
-    """Two programs alike on equal parts of the SMs end together; the one with priority ends first."""
+    """Two programs alike on equal parts of the SMs end together, but for the GPCs; the one with priority ends first."""
     pair = next(pair for pair in study.measured() if pair.a == pair.b == "prefill")
     trace, session = study.together(pair), Session("h200")
     way = Setting("SM split", "64+64 SMs", "green-context:by=program,sms=64+64")
     a_us, b_us = study.ends_us(trace, session, way)
-    assert a_us == pytest.approx(b_us, rel=1e-3)
+    assert a_us == pytest.approx(b_us, rel=5e-3)
     assert max(a_us, b_us) == session.makespan_us(trace, way.policy)
     for first in ("a", "b"):
         way = Setting("priority", f"{first} first", "leftover", priorities={first: 1})
@@ -102,7 +102,10 @@ def test_the_pairs_of_the_recorded_models_are_as_measured() -> None:
         lines = list(csv.DictReader(file))
     pairs = {(line["a"], line["b"]) for line in lines}
     mine = [
-        one for pair, runs in study.measured().items() if (pair.a, pair.b) in pairs for one in runs if one.gpu == "h200"
+        one
+        for pair, runs in study.measured().items()
+        for one in runs
+        if (pair.a, pair.b) in pairs and one.gpu == "h200" and one.mechanism != "priority"  # measured later
     ]
     theirs = [1e3 * float(line["ms_makespan"]) for line in lines]
     assert sorted(one.makespan_us for one in mine) == pytest.approx(sorted(theirs), abs=0.06)

@@ -171,8 +171,8 @@ def _before_work_us(launch: KernelLaunch, blocks_per_sm: int, gpu: GPU) -> tuple
 def _cold_us(launch: KernelLaunch, gpu: GPU) -> float:
     """How much longer first blocks take in a CUDA graph than in the profile: caches hold data and code of others.
 
-    They take as much longer as the SMs were active in the graph beyond the time counted, at most by what the kernel
-    starts sooner than in a stream. It is that much where a kernel has buffers to fill, or nothing was counted [D].
+    The SMs were active in the graph for longer than a profiler counted. The difference is at most the time by which the
+    kernel starts sooner than in a stream. That time counts where it has buffers to fill, or nothing was counted [D].
     """
     sooner_us = -(launch.load_us or 0.0)
     active = launch.mix.active_cycles_max if launch.mix is not None else None
@@ -354,8 +354,9 @@ def _memory(recorded: _Recorded, gpu: GPU) -> tuple[MemoryLoad, float]:
 def _felt_early(recorded: _Recorded, longer: float) -> float:
     """Share of DRAM's load that a kernel feels before DRAM is full.
 
-    Blocks of one wave feel all. Kernels that read ahead into shared memory feel what is exposed. Others have loads of
-    many warps under way: if reads take ``longer`` than in an idle GPU, fewer loads keep DRAM as busy (Little's law).
+    Blocks of one wave feel all. A kernel that reads ahead into shared memory feels the exposed share. Other kernels
+    have loads of many warps under way. Where reads take ``longer`` than in an idle GPU, fewer loads would keep DRAM as
+    busy (Little's law).
     """
     if recorded.demand.one_wave:
         return 1.0
