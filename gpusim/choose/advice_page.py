@@ -196,7 +196,7 @@ def _doubt(best: SettingResult, target: Target) -> str:
     """Why a target that seems held may be missed, or the reverse; empty: nothing tells."""
     half_us = best.interval_us.get(target.program, 0.0)
     if target.latency_us is not None and abs(best.latency_us[target.program] - target.latency_us) < half_us:
-        return ", within the confidence interval: replay more requests"
+        return ", within the confidence interval: too close to tell"
     if best.how_wrong.percent is not None and abs(100.0 * (best.over(target) - 1.0)) < best.how_wrong.percent:
         return f", closer than the error of makespans ({best.how_wrong.brief}): measure it, or set a stricter target"
     return ""
