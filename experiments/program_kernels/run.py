@@ -25,9 +25,9 @@ from experiments.rows import from_csv, lines
 from experiments.study import Run, Study
 from experiments.unseen_programs.run import SETS
 from gpusim.common import fingerprint
-from gpusim.common.tables import short_name
+from gpusim.common.tables import grouped, short_name
 from gpusim.hardware.gpu import load_gpu
-from gpusim.lab.whole_models import ModelPredictor
+from gpusim.lab.whole_models import PROFILE, ModelPredictor
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 from gpusim.session import Session
 from gpusim.trace.format import Trace
@@ -90,13 +90,18 @@ class Curve:
 # ---- predicting ------------------------------------------------------------------------------------------------------
 
 
+def measured() -> dict[tuple[str, int], list[Point]]:
+    """The kernels of each program on each number of SMs."""
+    return grouped(from_csv(Point, MEASURED), lambda point: (point.program, point.sms))
+
+
 def programs() -> Iterator[tuple[str, Trace]]:
     """Names and single passes of all programs that were measured."""
-    wanted = {point.program for point in from_csv(Point, MEASURED)}
+    wanted = dict.fromkeys(name for name, _ in measured())
     for one in SETS:
         known = ModelPredictor(one.case)
-        names = sorted(path.name.split(".")[0] for path in one.folder.glob("*.kineto.json.gz"))
-        yield from ((name, known.passes(name, 1)) for name in names if name in wanted)
+        names = (name for name in wanted if (one.folder / f"{name}{PROFILE}.gz").is_file())
+        yield from ((name, known.passes(name, 1)) for name in names)
     yield from ((name, gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz")) for name in OTHERS)
 
 
@@ -133,18 +138,14 @@ def curves() -> Iterator[Curve]:
     """All kernels that were measured, launches with one name and grid together."""
     variants = (MODEL.name, IN_STREAMS, FELT_EARLY)
     predicted = kept("program_kernels", variants, identity, predictions)
-    measured: dict[tuple[str, int], dict[int, float]] = {}
-    for point in from_csv(Point, MEASURED):
-        measured.setdefault((point.program, point.sms), {})[point.kernel] = point.us
+    points = measured()
     for name, trace in programs():
         launches = launches_of(trace)
         for sms in SMS:
-            us = measured[name, sms]
+            us = {point.kernel: point.us for point in points[name, sms]}
             times = [one[name][str(sms)] for one in predicted]
-            equal: dict[tuple[object, ...], list[int]] = {}
-            for at in us:
-                equal.setdefault((launches[at].name, launches[at].grid), []).append(at)
-            for group in equal.values():
+            kinds_of = {at: (launches[at].name, launches[at].grid) for at in us}
+            for group in grouped(us, kinds_of.__getitem__).values():
                 first, count = launches[group[0]], len(group)
                 recorded = fsum(launches[at].duration_us for at in group) / count
                 means = [fsum(one[at] for at in group) / count for one in (us, *times)]
@@ -155,16 +156,14 @@ def curves() -> Iterator[Curve]:
 def over_passes_percent() -> list[float]:
     """How much longer the kernels and gaps of a pass take than the pass did when its set was recorded, in percent."""
     gap_us = load_gpu(GPU).model.kernel_gap_us
-    kernels: dict[tuple[str, int], list[float]] = {}
-    for point in from_csv(Point, MEASURED):
-        kernels.setdefault((point.program, point.sms), []).append(point.us + gap_us)
+    passes_us = {case: fsum(point.us + gap_us for point in mine) for case, mine in measured().items()}
     found = []
     for one in SETS:
         rows = [row for row in lines(one.folder / "pairs.csv") if row["mode"] == "alone_green"]
         for row, side in product(rows, "ab"):
-            mine = kernels.get((row[side], int(row[f"sms_{side}"])))
-            if mine is not None:
-                found.append(100.0 * (fsum(mine) * int(row[f"n{side}"]) / (1e3 * float(row[f"ms_{side}"])) - 1.0))
+            us = passes_us.get((row[side], int(row[f"sms_{side}"])))
+            if us is not None:
+                found.append(100.0 * (us * int(row[f"n{side}"]) / (1e3 * float(row[f"ms_{side}"])) - 1.0))
     return found
 
 
@@ -204,9 +203,10 @@ def page(rows: Sequence[Curve]) -> Mapping[str, object]:
     by_sms = {count: [row for row in rows if row.sms == count] for count in SMS}
     worst = sorted(by_sms[DRAWN_SMS], key=lambda row: -row.launches * abs(row.predicted_us - row.measured_us))[:WORST]
     longer = over_passes_percent()
+    of_kinds = [dict(kinds(of, sms)) for of in by_sms.values()]
     by_kind = []
-    for title, _ in kinds(rows, sms):
-        mine = [dict(kinds(of, sms))[title] for of in by_sms.values()]
+    for title in of_kinds[0]:
+        mine = [of[title] for of in of_kinds]
         errors = (f"{error_percent(one):.1f} ({bias_percent(one):+.1f})" for one in mine)
         by_kind.append((title, str(sum(row.launches for row in mine[-1])), *errors))
     return {
