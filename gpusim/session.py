@@ -48,10 +48,8 @@ KEPT = 64  # traces that a session remembers
 MANY_KERNELS = 100  # of a trace, from which on processes are worth their start
 MOST_PLACED = 20_000  # launches, of which where their blocks ran is kept to tell how wrong an answer may be
 ORDER_NOTES: dict[StreamOrder, str] = {
-    "inferred": "the source records no waits between streams: their order is inferred from the recorded times, "
-    "and speedups marked * rest on that",
-    "independent": "streams are taken as independent: what they wait for was not recorded or left out, "
-    "and speedups marked * rest on that",
+    "inferred": "the source records no waits between streams: their order is inferred from the recorded times",
+    "independent": "streams are taken as independent: what they wait for was not recorded or left out",
 }
 
 
@@ -148,11 +146,12 @@ class Session:
         trace: AnyTrace,
         policy: str | Spec | Given | Policy = "leftover",
         *,
-        restart: bool = False,
+        restart: bool | int = False,
         keep: Collection[Keep] = USUAL,
     ) -> Result:
         """Replay a trace under a policy; arguments and errors as of `gpusim.replay`.
 
+        ``restart`` may also be how often each program is to end: the more, the less counts that they start together.
         An oracle replays many divisions and gives the best; it always keeps placements.
         """
         _require_wanted(restart, keep)
@@ -353,7 +352,7 @@ class Session:
                     one.prepare(self.gpu, [stream.name for stream in trace.streams if stream.gpu == at])
         return specs
 
-    def _run(self, trace: Trace, policies: Mapping[int, Policy], restart: bool, keep: Collection[Keep]) -> Result:
+    def _run(self, trace: Trace, policies: Mapping[int, Policy], restart: int, keep: Collection[Keep]) -> Result:
         """A replay as the engine knows it, under one policy for each GPU."""
         traced, kernels = self._traced(trace), self.kernels(trace)
         if restart:
@@ -430,7 +429,7 @@ class Session:
         device, gpu = self._recorder(trace), self.gpu
         notes = []
         if trace.order is not None:
-            notes.append(ORDER_NOTES[trace.order])
+            notes.append(f"{ORDER_NOTES[trace.order]}, and speedups marked * rest on that")
         if trace.stands_for is not None:
             notes.append(f"recorded on {trace.stands_for}, taken as recorded on {trace.device}: not validated")
         if parts := ", ".join(map(str, self._traced(trace).recorded_sms)):
@@ -468,7 +467,8 @@ def _require_bool(name: str, value: object) -> None:
 
 def _require_wanted(restart: object, keep: object) -> None:
     """Refuse values of ``restart`` and ``keep`` that have another type or unknown names."""
-    _require_bool("restart", restart)
+    if not isinstance(restart, int) or restart < 0:
+        raise InputError(None, "restart", f"is {quote(restart)}", "True or False")
     known = get_args(Keep)
     if isinstance(keep, str) or not isinstance(keep, Collection) or not all(one in known for one in keep):
         raise InputError(None, "keep", f"is {quote(keep)}", f"a list of some of {', '.join(known)}")

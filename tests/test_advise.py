@@ -20,6 +20,7 @@ from tiny import kernel, stream, tiny
 import gpusim
 import gpusim.choose.advise as advise_module
 from gpusim import InputError, Kernel, Program, Stream, Trace, cli, load_gpu
+from gpusim.choose import serving
 from gpusim.choose.advice_page import as_json, print_advice, slowdowns
 from gpusim.choose.advise import Advice, advise
 from gpusim.choose.explain import costs_us
@@ -180,6 +181,18 @@ def test_a_program_that_would_restart_very_often_runs_once(
     print_advice(once)
     assert "Note: b takes as long as 10 passes of a: slowdowns are of one pass;" in capsys.readouterr().out
     assert as_json(once)["unequal"] == "b takes as long as 10 passes of a"
+
+
+def test_programs_of_many_kernels_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both start at 0, and a's blocks go first: its first pass meets less of b than its second."""
+    trace = two(first_blocks=3, second_blocks=3)
+    slowed = by_mechanism(advised(trace))["streams"][0].slowdown
+    monkeypatch.setattr(serving, "MOST_TWICE", 1)
+    assert by_mechanism(advised(trace))["streams"][0].slowdown != slowed
+    monkeypatch.setattr(serving, "ROUNDS", 1)
+    once = by_mechanism(advised(trace))["streams"][0].slowdown
+    monkeypatch.setattr(serving, "MOST_TWICE", 1_000)
+    assert by_mechanism(advised(trace))["streams"][0].slowdown == once
 
 
 def test_the_front_has_nothing_that_another_beats() -> None:

@@ -16,8 +16,10 @@ import gpusim
 from gpusim import InputError
 from gpusim import replay as replayed
 from gpusim.model.front_end import turn_wait_us
+from gpusim.model.memory import launch_wait_us
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
 from gpusim.session import Session
+from gpusim.trace.kernels import Mix
 from gpusim.trace.operations import Kernel, LoopArrivals, Operation, TimesArrivals
 
 TRACES = Path(__file__).parents[1] / "traces"
@@ -109,6 +111,25 @@ def test_kernels_of_a_graph_start_sooner_and_take_no_turns() -> None:
     latencies = [run.start_us - run.ready_us for run in runs if run.stream == "a"]
     assert latencies == pytest.approx([sooner.model.graph_latency_us] * 2)
     assert [run.end_us for run in runs if run.stream == "a"] == pytest.approx([11.0, 22.0])
+
+
+def test_a_launch_of_a_graph_waits_for_memory_that_others_use() -> None:
+    """A keeps DRAM busy for half of its 10 us; b, of a graph, is let start at 5 us and reads DRAM before it does."""
+    gpu = tiny(8)
+    sooner = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": 0.25}))
+    half = 0.5 * 10.0 * gpu.model.dram_sustained_gb_per_s * 1e3 / 8
+    reads = launch(8, 11.0, threads=512).model_copy(update={"mix": Mix(dram_read_bytes=half, dram_write_bytes=0.0)})
+    a = stream("a", Kernel(id="a", kind="kernel", kernel=reads))
+    b = stream("b", host("wait", 5.0), kernel("b", 1, 2.0, threads=512))
+    result = played("leftover", a, b, gpu=sooner)
+    wait_us = launch_wait_us(0.5, 0.0, 0.0)
+    assert wait_us == pytest.approx(2 * 0.6 * 0.25)
+    assert run_of(result, "b").waited_us == pytest.approx(wait_us)
+    assert run_of(result, "b").start_us == pytest.approx(5.25 + wait_us)
+    alone = played("leftover", b, gpu=sooner)
+    assert run_of(alone, "b").waited_us == pytest.approx(0.0)
+    apart = played("leftover", a, b.model_copy(update={"gpu": 1}), gpu=sooner)
+    assert run_of(apart, "b").waited_us == pytest.approx(0.0)
 
 
 def test_a_stream_that_waits_for_another_delays_kernels_too() -> None:

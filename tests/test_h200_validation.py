@@ -502,6 +502,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-last-blocks": ("unseen programs, third set, h200", "radiance_field_fp16|7|super_resolution_bf16|4|32|100|b"),
     "no-reading-once": ("unseen programs, third set, h200", "kalman_filters_fp64|8|radiance_field_fp16|4|32|100|a"),
     "first-blocks-as-in-streams": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
+    "no-launch-waits": ("models, h200", "mobilenet_v3_large|4|prefill|11|32|100|a"),
     "one-load-under-way": ("unseen programs, third set, h200", "radiance_field_fp16|7|super_resolution_bf16|4|64|68|a"),
     "no-start-bound": ("models, h200", "mobilenet_v3_large|4|prefill|11|80|52"),
     "no-sm-starts": ("models, h200", "mobilenet_v3_large|4|prefill|11|48|84|a"),

@@ -20,6 +20,7 @@ from gpusim.common import progress
 from gpusim.engine.replay import Starved
 from gpusim.policies.interface import Grant, Partition, Policy, View
 from gpusim.results.result import Result
+from gpusim.session import Session
 from gpusim.trace.operations import Kernel, LoopArrivals, Stream, TimesArrivals
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +59,17 @@ def test_a_pass_under_way_may_count_for_more_than_its_time() -> None:
     assert found.makespan_us == 32.0
     assert found.passes == pytest.approx({"a": 1.8, "b": 1.0})
     assert found.metrics["progress[a]"] == pytest.approx(1.8 * 21 / 32)
+
+
+def test_programs_may_restart_until_each_has_ended_twice() -> None:
+    """On SMs of their own a takes 11 us a pass and b 6; at 22 b has ended three times and done 3 of 5 us of a block."""
+    streams = stream("a", kernel("a", 2, 11.0)), stream("b", kernel("b", 2, 6.0))
+    session = Session(tiny())
+    once, twice = (session.replay(trace(*streams), "inter-sm:sms=2+2", restart=n) for n in (True, 2))
+    assert (once.makespan_us, twice.makespan_us) == (11.0, 22.0)
+    assert once.passes == pytest.approx({"a": 1.0, "b": 1.8})
+    assert twice.passes == pytest.approx({"a": 2.0, "b": 3.6})
+    assert [run.end_us for run in twice.stream_runs] == [11.0, 6.0]
 
 
 def test_two_kernels_that_fill_the_gpu_gain_only_at_the_tail() -> None:

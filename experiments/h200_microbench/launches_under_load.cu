@@ -1,5 +1,6 @@
-// Time from kernel to kernel of one block that follow one another in a stream or in a CUDA graph, while a kernel on other
-// SMs reads memory. launches_under_load.csv is what it prints:
+// Time from kernel to kernel that follow one another in a stream or in a CUDA graph, while a kernel on other SMs reads
+// memory: kernels that do next to nothing, and kernels that spin, whose time is taken off. launches_under_load.csv is what
+// it prints:
 //     nvcc -O3 -arch=sm_90 -o launches_under_load launches_under_load.cu && ./launches_under_load > launches_under_load.csv
 #include <algorithm>
 #include <cstdio>
@@ -25,6 +26,12 @@ enum Kind { EMPTY, WRITES, READS };
 struct Parameters {
     unsigned long long* log;  // null: none
     float* data;
+    unsigned spin_ns;
+};
+struct Mine {
+    Kind kind;
+    int blocks;
+    unsigned spin_ns;
 };
 
 __device__ unsigned long long now_ns() {
@@ -36,6 +43,8 @@ __device__ unsigned long long now_ns() {
 template <int KIND> __global__ void tiny(Parameters p) {
     if (KIND == WRITES) p.data[threadIdx.x] = 1.0f;
     if (KIND == READS && __ldcg(p.data + threadIdx.x) == 1.2345f) p.data[0] = 2.0f;
+    unsigned long long begun = now_ns();
+    while (p.spin_ns && now_ns() - begun < p.spin_ns) {}
     if (p.log && threadIdx.x == 0) *p.log = now_ns();
 }
 
@@ -105,13 +114,14 @@ int main() {
         for (int blocks : {20, 50, 100, 130}) all.push_back({"reads DRAM", SET, loads, blocks, 0});
     void (*kernels[])(Parameters) = {tiny<EMPTY>, tiny<WRITES>, tiny<READS>};
     const char* kinds[] = {"empty", "writes", "reads"};
-    std::printf("gpu,launches,kernel,neighbour,blocks,kib_under_way_per_block,sleep_ns,gb_per_s,ns\n");
+    Mine mines[] = {{EMPTY, 1, 0}, {WRITES, 1, 0}, {READS, 1, 0}, {EMPTY, 1, 5000}, {EMPTY, 100, 5000}};
+    std::printf("gpu,launches,kernel,kernel_blocks,spin_ns,neighbour,blocks,kib_under_way_per_block,sleep_ns,gb_per_s,ns\n");
     for (bool graph : {false, true})
-        for (Kind kind : {EMPTY, WRITES, READS}) {
+        for (Mine& one : mines) {
             auto queue = [&] {
                 for (int i = 0; i < COUNT; i++) {
                     unsigned long long* to = i == FIRST ? log : i == COUNT - 1 ? log + 1 : nullptr;
-                    kernels[kind]<<<1, 128, 0, mine>>>({to, own + i * OWN / sizeof(float)});
+                    kernels[one.kind]<<<one.blocks, 128, 0, mine>>>({to, own + i * OWN / sizeof(float), one.spin_ns});
                 }
             };
             cudaGraphExec_t exec = nullptr;
@@ -145,7 +155,7 @@ int main() {
                     unsigned long long at[2];
                     DO(cudaMemcpyAsync(at, log, sizeof(at), cudaMemcpyDeviceToHost, mine));
                     DO(cudaStreamSynchronize(mine));
-                    found.push_back((at[1] - at[0]) / double(COUNT - 1 - FIRST));
+                    found.push_back((at[1] - at[0]) / double(COUNT - 1 - FIRST) - one.spin_ns);
                 }
                 DO(cudaMemsetAsync(stop, 1, sizeof(*stop), mine));
                 DO(cudaDeviceSynchronize());
@@ -154,7 +164,7 @@ int main() {
                 DO(cudaEventElapsedTime(&ms, from, to));
                 DO(cudaMemcpy(&bytes, moved, sizeof(bytes), cudaMemcpyDeviceToHost));
                 std::sort(found.begin(), found.end());
-                std::printf("%s,%s,%s,%s,%d,%d,%u,%.0f,%.0f\n", device.name, graph ? "graph" : "stream", kinds[kind], other.name, other.blocks, other.loads * 16,
+                std::printf("%s,%s,%s,%d,%u,%s,%d,%d,%u,%.0f,%.0f\n", device.name, graph ? "graph" : "stream", kinds[one.kind], one.blocks, one.spin_ns, other.name, other.blocks, other.loads * 16,
                             other.sleep_ns, other.loads ? bytes / (ms * 1e6) : 0.0, found[ROUNDS / 2]);
                 std::fflush(stdout);
             }

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpusim.calibrate import blocks, fit, scaling
 from gpusim.engine import sm_array
+from gpusim.engine.device import Device
 from gpusim.hardware.gpu import GPU
 from gpusim.io import importing
 from gpusim.io.borrowing import Borrowed
@@ -389,6 +390,11 @@ def no_dram_queue() -> None:
     """Nothing is under way to a full DRAM, for which reads would wait."""
     known = fit._wait
     put(fit, "_wait", lambda *launch: known(*launch)._replace(under_way=0.0))
+
+
+def no_launch_waits() -> None:
+    """Launches of CUDA graphs wait for nothing in memory."""
+    put(Device, "_memory_wait_us", lambda *launch: 0.0)
 
 
 def never_late() -> None:

@@ -143,6 +143,8 @@ ABLATION = (
     Variant("no-l1-sets", "L1 holds what each kernel read, whatever is beside it", patch=patches.no_sets_in_l1),
     Variant("no-handing-on", "warps that hardly ever stall let others in", patch=mixing_patches.no_handing_on),
     Variant("no-turns", "streams beside a kernel do not delay its start", {"stream_turn_us": 0.0}),
+    Variant("no-launch-waits", "launches of CUDA graphs wait for nothing in memory", patch=patches.no_launch_waits,
+            on=MODELS_ONLY),
     Variant("no-switch", "a call after another loads no instructions", {"switch_us": 0.0}, on=CALLS_ONLY),
     Variant("never-cold", "L2 keeps the tensors of all calls", patch=patches.never_cold, on=CALLS_ONLY),
     Variant("no-event-overhead", "nothing added from event to event", {"event_overhead_us": 0.0}, on=CALLS_ONLY),

@@ -23,10 +23,9 @@ from experiments.rows import lines
 from experiments.scatter import predicted_over_measured
 from experiments.study import Run, Study
 from gpusim.choose.advise import advise
-from gpusim.choose.serving import slowdowns_of
+from gpusim.choose.serving import restarted_progress, slowdowns_of
 from gpusim.choose.settings import Setting
 from gpusim.common.tables import grouped
-from gpusim.results.metrics import normalised_progress
 from gpusim.session import Session, Starved
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
@@ -113,7 +112,7 @@ def mean_passes() -> dict[Pair, list[Measured]]:
 def slowdowns(trace: Trace, session: Session, way: Setting) -> tuple[float, float]:
     """Predicted slowdowns of two programs that restart, as `gpusim.advise` has them but on time slices."""
     with suppress(Starved):
-        progress = normalised_progress(session.replay(way.of(trace), way.policy, restart=True, keep=()))
+        progress = restarted_progress(way.of(trace), session, way.policy, session.programs_us(trace))
         a, b = slowdowns_of(progress).values()
         return a, b
     return inf, inf

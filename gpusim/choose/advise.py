@@ -1,6 +1,6 @@
 """Programs on one GPU: every way in which hardware lets them share it, replayed, and which of them to set.
 
-Programs run once, for the makespan, and restart until each has ended once, for STP, ANTT and their slowdowns. The
+Programs run once, for the makespan, and restart until each has ended twice, for STP, ANTT and their slowdowns. The
 throughput is the part of STP of the programs without a target: what others do while one keeps its own. Programs with
 arrivals are replayed with these instead, and the others restart beside them (`gpusim.choose.serving`). A setting is
 recommended if it is the best by the objective among those that keep all targets. Settings whose difference from it is
@@ -28,11 +28,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from gpusim.choose.explain import costs_us
 from gpusim.choose.serving import (
     isolated_us,
-    launches_of,
+    kernels_beside,
     looping,
     not_served,
     other_seeds,
+    passes_beside,
     progress_in_loops,
+    restarted_progress,
     restarting,
     served,
     slowdowns_of,
@@ -47,7 +49,7 @@ from gpusim.common.progress import Step, no_step, require_step
 from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
 from gpusim.results.error_band import HowWrong, error_band
-from gpusim.results.metrics import SHARING, normalised_progress, sharing, undominated
+from gpusim.results.metrics import SHARING, sharing, undominated
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Session, Starved, opened, warning
 from gpusim.trace.edit import merge
@@ -331,12 +333,10 @@ def _unequal(trace: Trace, alone_us: Mapping[str, float]) -> str:
     """Why programs do not restart, in words: too many kernels in one pass of the longest; empty: they do."""
     if with_arrivals(trace):
         return ""
-    launches = launches_of(trace)
-    longest = max(alone_us, key=lambda name: alone_us[name])
-    passes = {name: alone_us[longest] / us if us > 0.0 else 1.0 for name, us in alone_us.items()}
-    if fsum(launches[name] * passes[name] for name in passes) <= MOST_RESTARTED:
+    if kernels_beside(trace, alone_us) <= MOST_RESTARTED:
         return ""
-    shortest = max(passes, key=lambda name: passes[name])
+    passes = passes_beside(alone_us)
+    longest, shortest = (pick(passes, key=lambda name: passes[name]) for pick in (min, max))
     return f"{longest} takes as long as {passes[shortest]:,.0f} passes of {shortest}"
 
 
@@ -401,7 +401,7 @@ def _progress(shared: _Shared, way: Setting) -> dict[str, float]:
     trace = way.of(shared.trace)
     if way.mechanism == "time slices":
         return progress_in_loops(trace, shared.session, way.policy, shared.alone_us)
-    return normalised_progress(shared.session.replay(trace, way.policy, restart=True, keep=()))
+    return restarted_progress(trace, shared.session, way.policy, shared.alone_us)
 
 
 def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:

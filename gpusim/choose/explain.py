@@ -315,7 +315,7 @@ def arrangements_json(makespan_us: float, arrangements: Mapping[str, float]) -> 
 
 def order_note(trace: Trace) -> str:
     """What the source of a trace leaves open of the order between streams; empty where it tells it."""
-    return "" if trace.order is None else ORDER_NOTES[trace.order].partition(", and speedups")[0]
+    return "" if trace.order is None else ORDER_NOTES[trace.order]
 
 
 def as_json(found: Explanation) -> dict[str, Any]:

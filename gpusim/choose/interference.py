@@ -26,7 +26,7 @@ from gpusim.engine.domains import QUEUE_HALVINGS, STAYS_BUSY
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu
 from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
-from gpusim.model.memory import MemoryWait, dram_queue, memory_slowdown, wait_slowdown
+from gpusim.model.memory import MemoryWait, dram_queue, launch_wait_us, memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
 from gpusim.policies.limits import GreenContext, Mps
 from gpusim.session import AnyGPU, AnyTrace, Session
@@ -172,9 +172,11 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
             random.append(0.0 if one is not None else its.left_us * running)
         apart = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
         shares = [its.share for its in other.parts]
+        waits = [_launch_wait_us(_alone(its.model, sms[1] if sms else gpu.sm_count)) for its in other.parts]
+        launching = part.launching + fmean(waits, shares) * other.running / part.mean_us * part.model.in_graph
         factor = own.running * fmean(shared, apart) + (1.0 - own.running) * fmean(shared, shares)
         turn = own.running * fmean(alternating, apart) + (1.0 - own.running) * fmean(random, shares)
-        whole += part.share * (part.launching + (1.0 - part.launching) * factor + turn)
+        whole += part.share * (launching + (1.0 - part.launching) * factor + turn)
     return max(1.0, whole)
 
 
@@ -231,8 +233,9 @@ def _program(session: Session, trace: Trace) -> _Known:
 
 def _known(session: Session, trace: Trace) -> _Known:
     kernels, gpu = session.kernels(trace), session.gpu
+    played = kernels.worked_out(trace)
     launched = [
-        (kernels.model(launch, op.id), isinstance(op, Kernel)) for op in trace.operations() for launch in op.launches()
+        (kernels.model(launch, op.id), isinstance(op, Kernel)) for op in played.operations() for launch in op.launches()
     ]
     if not launched:
         raise InputError(None, "program", f"{quote(trace.name)} has no kernels", "a program that runs kernels")
@@ -364,6 +367,12 @@ def _alone(model: KernelModel, sms: int) -> _SteadyPace:
     time = mix_times([(model.demand, held)])[0]
     resident = min(used * held, model.blocks)
     return _SteadyPace(model, time, model.blocks / resident, resident / time)
+
+
+def _launch_wait_us(pace: _SteadyPace) -> float:
+    """How much longer a launch of another program's CUDA graph takes beside a kernel."""
+    dram, l2 = pace.served(pace.dram, pace.l2)
+    return launch_wait_us(dram, l2, dram_queue(dram, pace.under_way))
 
 
 def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] | None:

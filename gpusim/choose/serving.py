@@ -27,6 +27,8 @@ from gpusim.trace.edit import with_settings_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Arrivals, LoopArrivals, PoissonArrivals, TimesArrivals
 
+ROUNDS = 2  # passes of each program that restarts, at least: in the first, programs start together [D]
+MOST_TWICE = 3_000  # kernels in one pass of the longest program: of more, each program ends once, which takes less time
 SLICES = 8  # for which each program has work, where its progress on time slices is judged
 MOST_BESIDE = 50_000  # kernels of programs that restart beside requests, in one replay: more take many seconds
 LATE = 1.5  # times the expected time, by which all random requests have arrived
@@ -83,17 +85,35 @@ def slowdowns_of(progress: Mapping[str, float]) -> dict[str, float]:
     return {name: 1.0 / share if share > 0.0 else inf for name, share in progress.items()}
 
 
+def passes_beside(alone_us: Mapping[str, float]) -> dict[str, float]:
+    """Isolated passes of each program in the time of one of the longest."""
+    longest_us = max(alone_us.values())
+    return {name: longest_us / us if us > 0.0 else 1.0 for name, us in alone_us.items()}
+
+
+def kernels_beside(trace: Trace, alone_us: Mapping[str, float]) -> float:
+    """Kernels of all programs in the time of one isolated pass of the longest."""
+    kernels, passes = launches_of(trace), passes_beside(alone_us)
+    return fsum(kernels[name] * passes[name] for name in passes)
+
+
+def restarted_progress(trace: Trace, session: Session, policy: str, alone_us: Mapping[str, float]) -> dict[str, float]:
+    """Normalised progress of programs that start again whenever they end, until each has ended `ROUNDS` times."""
+    rounds = ROUNDS if kernels_beside(trace, alone_us) <= MOST_TWICE else 1
+    return normalised_progress(session.replay(trace, policy, restart=rounds, keep=()))
+
+
 def progress_in_loops(trace: Trace, session: Session, policy: str, alone_us: Mapping[str, float]) -> dict[str, float]:
     """Normalised progress of programs that start again whenever they end, on time slices of the GPU.
 
-    A replay with restarts ends when each program has ended once, which may be in its first slice. Here each has work
-    for `SLICES` of them, and counts until the first has no more. A pass that is under way then counts by its time.
+    A replay with restarts ends when each program has ended, which may be in its first slice. Here each has work for
+    `SLICES` of them, and counts until the first has no more. A pass that is under way then counts by its time.
     Programs with longer passes, or too many kernels for that, restart as elsewhere.
     """
     counts = {name: ceil(SLICES * SLICE_US / us) for name, us in alone_us.items() if us > 0.0}
     kernels = launches_of(trace)
     if min(counts.values(), default=1) == 1 or sum(kernels[name] * counts[name] for name in counts) > MOST_BESIDE:
-        return normalised_progress(session.replay(trace, policy, restart=True, keep=()))
+        return restarted_progress(trace, session, policy, alone_us)
     loops = {name: {"arrivals": LoopArrivals(count=count)} for name, count in counts.items()}
     result = session.replay(with_settings_of(trace, loops, "programs"), policy, keep=())
     until_us = min(run.end_us for run in result.program_runs)

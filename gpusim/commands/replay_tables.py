@@ -22,7 +22,7 @@ from gpusim.common.tables import (
 )
 from gpusim.results.comparison import ALONE, Comparison
 from gpusim.results.gains import PARTS
-from gpusim.results.metrics import BASELINE, LATENCY_PERCENTILES, latencies_us, percentile
+from gpusim.results.metrics import BASELINE, LATENCY_PERCENTILES, latency_percentiles_us
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES, KernelRun, ProgramRun, StreamRun
 from gpusim.results.verdict import behind, doubts, explained, verdict
@@ -52,7 +52,7 @@ def print_comparison(comparison: Comparison, details: Collection[str] = (), targ
         if note != ALONE:
             _say(f"note: {note}")
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
-    if latencies_us(best):
+    if latency_percentiles_us(best):
         _print_by_policy(_latency_table(shown))
     if targets:
         _print_by_policy(_target_table(shown, targets))
@@ -138,9 +138,9 @@ def _span_text(run: StreamRun | ProgramRun) -> str:
 
 
 def _latency_table(results: Sequence[Result]) -> Table:
-    found = [latencies_us(result) for result in results]
+    found = [latency_percentiles_us(result) for result in results]
     rows = [
-        [program, *(" / ".join(number(percentile(f[program], p)) for p in LATENCY_PERCENTILES) for f in found)]
+        [program, *(" / ".join(map(number, of[program].values())) for of in found)]
         for program in list(found[0])[:MOST_STREAMS]
     ]
     columns = [Column("program"), *numbers(*(result.policy for result in results))]

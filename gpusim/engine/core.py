@@ -155,7 +155,7 @@ class SMArray:
         self.placing.set_line(slots, queues)
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool = False) -> None:
-        """Take the youngest blocks of a slot off an SM; each waits again, with what it had left plus ``extra_work``.
+        """Evict the youngest blocks of a slot from an SM; each waits again, with what it had left plus ``extra_work``.
 
         With ``restart`` what it had done is lost: it has a mean tile of work to do, all of an ordinary block's.
         """
@@ -329,6 +329,10 @@ class SMArray:
         """DRAM and L2 load of the memory domain that one SM is in."""
         domain = self.domains.of_sm[sm]
         return self.domains.dram_load[domain], self.domains.l2_load[domain]
+
+    def launch_wait(self, sm: int) -> float:
+        """How much longer a launch of a CUDA graph takes for what the memory domain of an SM serves now, us."""
+        return self.domains.launch_wait(self.domains.of_sm[sm])
 
     def free(self, sm: int) -> tuple[int, int, int, int]:
         """Registers, shared memory bytes, warps and block slots that nobody holds on one SM."""

@@ -276,7 +276,8 @@ class Device:
             launch = self._launches[grant.kernel]
             if not launch.admitted:
                 launch.admitted = True
-                self._after(launch.model.latency_us + self._turn_wait_us(launch), partial(self._arrive, launch))
+                wait_us = self._memory_wait_us(launch, grant) if launch.model.in_graph else self._turn_wait_us(launch)
+                self._after(launch.model.latency_us + wait_us, partial(self._arrive, launch))
                 self._count_under_way(launch, 1)
         if partition.evictions:
             self.limits.add("evictions")
@@ -295,9 +296,7 @@ class Device:
             self._place()
 
     def _turn_wait_us(self, launch: Launch) -> float:
-        """Delay by the front end of a launch that may start; none in a CUDA graph."""
-        if launch.model.in_graph:
-            return 0.0
+        """Delay by the front end of a launch that may start and is in no CUDA graph."""
         gpu, own = self._gpu_of[launch.stream_index], _lane(launch)
         under_way = self._under_way[gpu]
         beside = len(under_way) - (own in under_way)
@@ -305,6 +304,13 @@ class Device:
             waiting = ((stream, "main") for stream in self.waiting_streams if self._gpu_of[stream] == gpu)
             beside += sum(lane != own and lane not in under_way for lane in waiting)
         return turn_wait_us(beside, self._gpu.model.stream_turn_us, self._shows_sms)
+
+    def _memory_wait_us(self, launch: Launch, grant: Grant) -> float:
+        """Delay of a launch of a CUDA graph that may start, by what the launches on the SMs use of memory."""
+        if not self._slots:
+            return 0.0
+        caps, _ = held_to(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
+        return self._sms.launch_wait(caps.index(max(caps)))
 
     def _count_under_way(self, launch: Launch, change: int) -> None:
         under_way, lane = self._under_way[self._gpu_of[launch.stream_index]], _lane(launch)

@@ -44,5 +44,7 @@ cdef class Domains:
     cdef double served_beside(self, long long domain) noexcept
     @cython.locals(dram=cython.double, l2=cython.double, i=cython.longlong, slot=cython.longlong, done=cython.double)
     cdef double served(self, long long domain) noexcept
+    @cython.locals(dram=cython.double, l2=cython.double)
+    cdef double launch_wait(self, long long domain) noexcept
     @cython.locals(total=cython.double, clock=cython.longlong)
     cdef double throughput(self, long long slot) noexcept

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gpusim.engine.launches import OWN, WAIT, Launches
 from gpusim.engine.tables import reals, zeros
 from gpusim.model.clock import power_cycle
-from gpusim.model.memory import MemoryWait, dram_queue, memory_slowdown, wait_slowdown
+from gpusim.model.memory import MemoryWait, dram_queue, launch_wait_us, memory_slowdown, wait_slowdown
 
 Slowdowns = Callable[[int, float, float, float, float], dict[int, float]]
 SLACK = 1e-9  # relative, of what a domain can serve: rounding is no excess
@@ -264,6 +264,13 @@ class Domains:
         self.dram_served = dram / self.capacity[domain]
         self.l2_served = l2 / self.capacity[domain]
         return self.l2_served if self.l2_served > self.dram_served else self.dram_served
+
+    def launch_wait(self, domain: int) -> float:
+        """How much longer a launch of a CUDA graph takes for what a domain serves now, us."""
+        self.served(domain)
+        dram = self.dram_served if self.dram_served < 1.0 else 1.0
+        l2 = self.l2_served if self.l2_served < 1.0 else 1.0
+        return launch_wait_us(dram, l2, dram_queue(dram, self.under_way(domain)))
 
     def throughput(self, slot: int) -> float:
         """Work of a launch per microsecond, of all its blocks."""

@@ -12,7 +12,10 @@ from gpusim.engine.tables import zeros
 
 
 class Placing:
-    """The line of launches and the SMs that they fill, in ``order`` where room is equal; ``gpcs``: of each SM."""
+    """Launches in the order in which they place blocks, and the SMs, in ``order`` where they have equal room.
+
+    ``gpcs`` is the GPC of each SM.
+    """
 
     def __init__(self, residents: Residents, launches: Launches, order: Sequence[int], gpcs: Sequence[int]) -> None:
         self.residents = residents

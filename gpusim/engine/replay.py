@@ -14,6 +14,7 @@ import simpy
 
 from gpusim.common.errors import InputError
 from gpusim.common.progress import watcher
+from gpusim.common.tables import counted
 from gpusim.engine.device import Device
 from gpusim.engine.host import host_queues, release_times, unready
 from gpusim.engine.launch import Launch
@@ -30,7 +31,7 @@ from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, Ker
 from gpusim.trace.operations import Kernel, Occupied, Operation, Stream
 
 TURNS_PER_SM = 2.0
-"""Turns for each SM of the GPU in which a program that restarts is to end once.
+"""Turns for each SM of the GPU in which a pass of a program that restarts is to end.
 
 A turn is what all streams take one after the other. A stream that has one SM of n and no more ends within about n times
 what it takes alone; this is twice that.
@@ -56,7 +57,7 @@ def replay(
     isolated_us: Mapping[str, float],
     programs_us: Mapping[str, float],
     *,
-    restart: bool = False,
+    restart: int = 0,
     keep: Collection[str] = (),
 ) -> Result:
     """Replay a trace.
@@ -68,22 +69,23 @@ def replay(
         kernels: those of the trace on that GPU.
         isolated_us: makespan (us) of each stream alone on the whole GPU.
         programs_us: the same of each program.
-        restart: every program starts again when all its streams have ended, until each has ended once
-            (`Result.passes`).
+        restart: how often each program is to end, all of which start again whenever their streams have ended
+            (`Result.passes`); 0: programs run once.
         keep: ``placements``, ``residents`` or both: what the result holds of them.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
-        Starved: a program that restarts had not ended once after `TURNS_PER_SM` turns of all of them for each SM.
+        Starved: a program that restarts had not ended so often after as many times `TURNS_PER_SM` turns of all of them
+            for each SM.
     """
     on_gpus = parts(trace, gpu)
     runs = []
     for part in on_gpus:
         turn_us = fsum(isolated_us[stream.name] for stream in part.trace.streams)
-        limit_us = TURNS_PER_SM * gpu.sm_count * turn_us if restart else None
-        runs.append(_Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep))
+        limit_us = restart * TURNS_PER_SM * gpu.sm_count * turn_us if restart else None
+        runs.append(_Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep, restart))
         runs[-1].run()
-    if restart:  # those of other GPUs keep running until the last stream has ended once
+    if restart:  # those of other GPUs keep running until the last stream has ended so often
         until_us = max(run.env.now for run in runs)
         for run in runs:
             run.go_on(until_us)
@@ -145,7 +147,7 @@ class _Together:
 class _Replay:
     """One replay of GPUs that wait for one another, each with its policy.
 
-    With a time limit (us) programs restart until each has ended once.
+    With a time limit (us) programs restart until each has ended ``rounds`` times.
     """
 
     def __init__(
@@ -156,6 +158,7 @@ class _Replay:
         kernels: KernelSource,
         limit_us: float | None = None,
         keep: Collection[str] = (),
+        rounds: int = 1,
     ) -> None:
         self.trace = trace
         self.gpu = gpu
@@ -197,6 +200,7 @@ class _Replay:
             op.id for op in trace.operations() if any(launch.stream != "main" for launch in op.launches())
         }
         self.limit_us = limit_us
+        self.rounds = rounds
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
         self.launches: list[Launch] = []  # handed to the device, in that order
@@ -216,7 +220,8 @@ class _Replay:
             self.device.run(until=self.env.any_of([self.all_ended, self.env.timeout(self.limit_us)]))
             if self.unended:
                 names = ", ".join(stream.name for stream in self.trace.streams if stream.name in self.unended)
-                problem = f"streams {names} did not end once in {self.limit_us:g} us while the others restarted"
+                often = counted(self.rounds, "time") if self.rounds > 1 else "once"
+                problem = f"streams {names} did not end {often} in {self.limit_us:g} us while the others restarted"
                 raise Starved(None, named(self.policy), problem, "a policy that leaves none behind")
             return
         self.device.run()
@@ -253,7 +258,8 @@ class _Replay:
             self.requests.append(
                 RequestRun(stream.name, request, start if release is None else release, start, self.env.now)
             )
-            self.unended.discard(stream.name)
+            if request + 1 >= self.rounds:
+                self.unended.discard(stream.name)
             if not self.unended and not self.all_ended.triggered:
                 self.all_ended.succeed()
         self.busy = tuple(name for name in self.busy if name != stream.name)

@@ -337,7 +337,7 @@ class Residents:
             j = self.last_due(sm, j - 1)
 
     def evict(self, slot: int, sm: int, blocks: int, extra_work: float, restart: bool) -> None:
-        """Take the youngest blocks of a slot off an SM, as described at `gpusim.engine.core.SMArray.evict`."""
+        """Evict the youngest blocks of a slot from an SM, as described at `gpusim.engine.core.SMArray.evict`."""
         launches = self.launches
         self.charge(sm)
         base = sm * self.width

@@ -25,6 +25,8 @@ STREAM_QUEUE = 1.0  # how much longer, relative, reads from DRAM take where it i
 # reads 1.26 and 1.86 at 0.34 and 0.82 over 0.04 ([V] experiments/neighbours, code_beside.csv)
 IDLE_READ_US = 0.6  # of a copy from an idle DRAM. From a full one it takes as long as DRAM needs for all that is
 # under way, and a read of 4 bytes 0.6 times that: 0.36 us where DRAM is idle ([V] h200_microbench, under_way.csv)
+HIT_US = 0.152  # of a read that an idle L2 serves ([V] experiments/h200_microbench, memory.csv)
+LAUNCH_READS = 2  # of DRAM, one after the other, by a launch of a CUDA graph ([V] launches_under_load.csv)
 HALVINGS = 40  # of an interval, after which it is as narrow as it matters
 
 
@@ -80,6 +82,17 @@ def dram_queue(busy: float, under_way: float) -> float:
     """
     more = under_way - 1.0 - STREAM_QUEUE
     return busy * busy * busy * busy * more if more > 0.0 else 0.0
+
+
+def launch_wait_us(dram: float, l2: float, queue: float) -> float:
+    """How much longer a launch of a CUDA graph takes because others use memory, us: its reads take longer.
+
+    Args:
+        dram: share of the time in which DRAM is busy.
+        l2: the same of L2.
+        queue: as of `dram_queue`.
+    """
+    return HIT_US * HIT_QUEUE * l2 + LAUNCH_READS * IDLE_READ_US * (STREAM_QUEUE * dram * dram + queue)
 
 
 def wait_slowdown(

@@ -207,7 +207,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Blocks to take off an SM. Each waits again, with its remaining work or from its start.
+    """Blocks to evict from an SM. Each waits again, with its remaining work or from its start.
 
     Attributes:
         kernel: id of the kernel.

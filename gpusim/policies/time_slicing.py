@@ -117,7 +117,7 @@ def _granted(kernels: Sequence[KernelView], wake_us: float | None = None) -> Par
 
 
 def _saved(view: View, kernels: Sequence[KernelView]) -> tuple[tuple[Eviction, ...], float]:
-    """Take all blocks of a process off the SMs, and return the time that it takes: all SMs save at the same time."""
+    """Evict all blocks of a process, and return the time that it takes: all SMs save at the same time."""
     resident = {kernel.id: view.residents(kernel.id) for kernel in kernels if kernel.resident}
     if not resident:
         return (), 0.0

@@ -12,11 +12,9 @@ from gpusim.common.tables import number, picked
 from gpusim.hardware.gpu import GPU
 from gpusim.results.error_band import HowWrong
 from gpusim.results.metrics import (
-    LATENCY_PERCENTILES,
     SHARING,
-    latencies_us,
+    latency_percentiles_us,
     normalised_progress,
-    percentile,
     sharing,
     utilisation,
 )
@@ -185,8 +183,8 @@ def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[st
     """A policy's result; ``assumed_us``: the span of its makespan where kernels have no counters."""
     result = entry.result
     latencies = {
-        program: {f"p{percent}": percentile(of, percent) for percent in LATENCY_PERCENTILES}
-        for program, of in latencies_us(result).items()
+        program: {f"p{percent}": us for percent, us in of.items()}
+        for program, of in latency_percentiles_us(result).items()
     }
     return {
         **picked(result, "policy", "makespan_us"),

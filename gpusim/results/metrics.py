@@ -35,7 +35,7 @@ def metrics(result: Replayed) -> dict[str, float | None]:
     Returns:
         makespan_us; ``utilisation[USE]`` for each of `gpusim.results.runs.USES`, as `utilisation`; for each program
         with arrivals ``latency_p50_us[PROGRAM]``, ``latency_p95_us[PROGRAM]`` and ``latency_p99_us[PROGRAM]``, as
-        `latencies_us` and `percentile`. Of programs that run once: speedup over serial, where the result can
+        `latency_percentiles_us`. Of programs that run once: speedup over serial, where the result can
         tell, ``slowdown[STREAM]``, and where a program is more than one stream of its name
         ``program_slowdown[PROGRAM]``. Of programs that restart: stp, antt and fairness, and ``progress[PROGRAM]``,
         as `normalised_progress`.
@@ -52,9 +52,8 @@ def metrics(result: Replayed) -> dict[str, float | None]:
         if result.has_programs:
             found |= {f"program_slowdown[{run.program}]": run.slowdown for run in result.program_runs}
     found |= {f"utilisation[{use}]": share for use, share in utilisation(result).items()}
-    for program, latencies in latencies_us(result).items():
-        for percent in LATENCY_PERCENTILES:
-            found[f"latency_p{percent}_us[{program}]"] = percentile(latencies, percent)
+    for program, latencies in latency_percentiles_us(result).items():
+        found |= {f"latency_p{percent}_us[{program}]": us for percent, us in latencies.items()}
     return found
 
 
@@ -143,6 +142,14 @@ def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float
         program: sorted(end - release for release, end in requests[int(warm_up * len(requests)) :])
         for program, requests in requests_us(result).items()
         if len(requests) > 1 or any(release for release, _ in requests)
+    }
+
+
+def latency_percentiles_us(result: Replayed) -> dict[str, dict[int, float]]:
+    """`LATENCY_PERCENTILES` of `latencies_us` by program, each by its percent."""
+    return {
+        program: {percent: percentile(of, percent) for percent in LATENCY_PERCENTILES}
+        for program, of in latencies_us(result).items()
     }
 
 

@@ -259,14 +259,14 @@ Contents = tuple[tuple[float, tuple[tuple[int, int], ...]], ...]
 class Replayed:
     """One trace replayed on one GPU under one policy.
 
-    Where programs restart, a replay ends when each of them has ended once; `kernel_runs`, `operation_runs` and
-    `request_runs` are those that had ended by then.
+    Where programs restart, a replay ends when each of them has ended as often as was asked; `kernel_runs`,
+    `operation_runs` and `request_runs` are those that had ended by then.
     """
 
     trace: str
     gpu: str
     policy: str
-    makespan_us: float  # when the last operation ended; where programs restart, when each had ended once
+    makespan_us: float  # when the last operation ended; where programs restart, when each had ended so often
     kernel_runs: tuple[KernelRun, ...]
     operation_runs: tuple[OperationRun, ...]
     request_runs: tuple[RequestRun, ...]
