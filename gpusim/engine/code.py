@@ -18,8 +18,8 @@ class CachedCode:
     recording already includes the effect of the program's own kernels. Programs in streams share the code of kernels of
     one name. On SMs of their own (``apart``) they have copies, because each green context loads its kernels itself [D],
     and lose only instructions. Constants are taken to be parameters of a kernel, which are new at each launch and are
-    read as fast beside others ([V] experiments/neighbours, constants.csv). In streams they count as lost all the same,
-    and stand for launches that wait for memory, which are missing [D].
+    read as fast beside others ([V] experiments/neighbours, constants.csv). In streams they count as lost all the same:
+    without that programs in streams come out too short [D].
     ``names`` are those of the kernels of each program.
     """
 
