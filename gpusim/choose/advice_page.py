@@ -103,7 +103,7 @@ def _legend(shown: Sequence[SettingResult]) -> list[str]:
     unmeasured = "; ".join(named + ["…"] * (len(reasons) > SHOWN_REASONS))
     lines = ["model error: mean error of the model on measured co-runs of the kind"]
     lines += [f"  {UNKNOWN_ERROR}: not validated, because of: {unmeasured}"] * bool(reasons)
-    counted = f"a way to share that nobody measured counts {100 * UNMEASURED:.0f} % worse than predicted"
+    counted = f"a way to share without a model error counts {100 * UNMEASURED:.0f} % worse than predicted"
     lines += [f"  {UNKNOWN_ERROR}: {counted}"] * any(one.doubted for one in shown)
     best = f"tie: within {100 * TIE:.0f} % of the best, which the model cannot tell apart"
     return [*lines, f"{best}; pareto: no other slows one program less and none more"]
