@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from math import ceil
+from math import ceil, fsum
 
 import gpusim
 from experiments.advise.run import HERE, PROGRAMS, repeated, session_of
@@ -105,7 +105,7 @@ def predicted_us(row: dict[str, str]) -> tuple[float, float]:
     """Time of the passes one after the other, and kernel by kernel in turns."""
     session = session_of(GPU)
     programs = [(program(row[of]), int(row[f"passes_{of}"])) for of in "ab"]
-    apart_us = sum(passes * session.makespan_us(one, "leftover") for one, passes in programs)
+    apart_us = fsum(passes * session.makespan_us(one, "leftover") for one, passes in programs)
     both = merge([repeated(one, PASSES * passes) for one, passes in programs], ["a", "b"], "in turns")
     runs = session.replay(in_turns(both, PASSES * row["order"]), "leftover", keep=()).kernel_runs
     ends = sorted(run.end_us for run in runs)
