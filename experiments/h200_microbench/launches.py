@@ -1,7 +1,7 @@
-"""What launches wait for beside kernels that read memory: `python experiments/h200_microbench/launches.py` prints it.
+"""What launches wait for beside other kernels: `python experiments/h200_microbench/launches.py` prints it.
 
 launches_under_load.cu wrote launches_under_load.csv. The wait of the model (`gpusim.model.memory.launch_wait_us`) is
-beside the measured ones.
+beside the measured ones. other_launches.cu wrote other_launches.csv: launches beside those of another stream.
 """
 
 from __future__ import annotations
@@ -87,5 +87,21 @@ def summary() -> str:
     )
 
 
+def beside_launches() -> Iterator[str]:
+    """How much longer kernels take while another stream launches kernels that only spin, us for each kernel."""
+    rows = lines(HERE / "other_launches.csv")
+    spins = list(dict.fromkeys(row["spin_ns"] for row in rows))
+    yield f"{'kernel':<22}{'different':>10}{'blocks':>8}{'works, us':>11}{'alone, us':>11}" + "".join(
+        f"{f'spins {int(ns) / 1e3:g} us':>14}" for ns in spins
+    )
+    of: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        of.setdefault((row["kernel"], row["kernels"], row["blocks"], row["works_ns"]), []).append(row)
+    for (name, kernels, blocks, works_ns), pair in of.items():
+        longer = "".join(f"{(int(row['beside_ns']) - int(row['alone_ns'])) / 1e3:+14.2f}" for row in pair)
+        alone = int(pair[0]["alone_ns"]) / 1e3
+        yield f"{name:<22}{kernels:>10}{blocks:>8}{int(works_ns) / 1e3:11g}{alone:11.2f}{longer}"
+
+
 if __name__ == "__main__":
-    print("\n".join((*table(), "", summary())))
+    print("\n".join((*table(), "", summary(), "", *beside_launches())))
