@@ -19,7 +19,8 @@ class CachedCode:
     one name. On SMs of their own (``apart``) they have copies, because each green context loads its kernels itself [D],
     and lose only instructions. Constants are taken to be parameters of a kernel, which are new at each launch and are
     read as fast beside others ([V] experiments/neighbours, constants.csv). In streams they count as lost all the same:
-    without that programs in streams come out too short [D].
+    without that programs in streams come out too short [D]. What is lost also depends on launches of others, which is
+    missing (experiments/advise, launches.py).
     ``names`` are those of the kernels of each program.
     """
 
