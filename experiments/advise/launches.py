@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import ceil, fsum
 
+import numpy as np
+
 import gpusim
 from experiments.advise.run import HERE, PROGRAMS, repeated, session_of
 from experiments.rows import lines
+from gpusim.common.tables import grouped
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
@@ -78,6 +81,20 @@ def beside_spins() -> Iterator[str]:
         yield f"{row['sharing']:<10}{row['program']:<15}{spin_us:>10g}{longer}{cost:22.2f}"
 
 
+def by_kernel() -> Iterator[str]:
+    """How much longer kernels take beside kernels that spin for 2 us: quartiles of a program's kernels, us."""
+    yield f"{'kernels of':<15}{'kernels':>8}{'least':>8}{'lower':>8}{'median':>8}{'upper':>8}{'most':>8}"
+    rows = lines(HERE / "recording" / "kernels_beside_spins.csv")
+    for name, of in grouped(rows, lambda row: row["program"]).items():
+        longer = [sum_of(row, "beside_us", "beside_gap_us") - sum_of(row, "alone_us", "alone_gap_us") for row in of]
+        yield f"{name:<15}{len(of):>8}" + "".join(f"{us:8.2f}" for us in np.percentile(longer, (0, 25, 50, 75, 100)))
+
+
+def sum_of(row: dict[str, str], *columns: str) -> float:
+    """Sum of some cells."""
+    return fsum(float(row[column]) for column in columns)
+
+
 # ---- kernel by kernel in turns
 
 
@@ -124,4 +141,4 @@ def turns() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join((*beside_spins(), "", *turns())))
+    print("\n".join((*beside_spins(), "", *by_kernel(), "", *turns())))
