@@ -193,6 +193,7 @@ class Session:
         A policy that is given twice counts once. Serial is always kept, and so are the placements of a short trace.
         ``step`` is called with the name of each step before it starts.
         """
+        _require_bool("restart", restart)
         _require_wanted(restart, keep)
         require_step(step)
         trace = trace_of(trace)
@@ -515,6 +516,7 @@ def replay(
         InputError: a kernel that fits no SM, an unknown policy or parameter, a policy that leaves kernels waiting for
             ever, programs that cannot restart.
     """
+    _require_bool("restart", restart)
     found, session = opened(trace, gpu, recorded_on, seed)
     return session.replay(found, policy, restart=restart, keep=keep)
 

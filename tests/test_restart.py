@@ -72,6 +72,17 @@ def test_programs_may_restart_until_each_has_ended_twice() -> None:
     assert [run.end_us for run in twice.stream_runs] == [11.0, 6.0]
 
 
+def test_only_a_session_counts_how_often_programs_end() -> None:
+    """A comparison restarts them once: a number there would be taken for True."""
+    made = trace(stream("a", kernel("a", 2, 11.0)), stream("b", kernel("b", 2, 6.0)))
+    for call in (
+        lambda: Session(tiny()).compare(made, ["leftover"], restart=2),  # type: ignore[arg-type]
+        lambda: replay(made, tiny(), "leftover", restart=2),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError, match=r"^restart: is 2; expected True or False$"):
+            call()
+
+
 def test_two_kernels_that_fill_the_gpu_gain_only_at_the_tail() -> None:
     """41 blocks on four SMs: ten waves and one block, then the other on three SMs, at 101.
 

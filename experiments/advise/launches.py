@@ -11,6 +11,7 @@ Two programs also took turns kernel by kernel in one CUDA graph of one stream, s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from math import ceil, fsum
 
@@ -33,6 +34,7 @@ MARGIN = 1.3  # so much longer than measured the spinning kernels go on in a rep
 STARTED_US = 0.7  # of the duration that a profile would give a kernel that spins, beyond its spinning
 
 
+@cache
 def program(name: str) -> Trace:
     """A program of advise on the H200."""
     return gpusim.load_trace(PROGRAMS / f"{GPU}_{name}.json.gz")
@@ -86,13 +88,11 @@ def by_kernel() -> Iterator[str]:
     yield f"{'kernels of':<15}{'kernels':>8}{'least':>8}{'lower':>8}{'median':>8}{'upper':>8}{'most':>8}"
     rows = lines(HERE / "recording" / "kernels_beside_spins.csv")
     for name, of in grouped(rows, lambda row: row["program"]).items():
-        longer = [sum_of(row, "beside_us", "beside_gap_us") - sum_of(row, "alone_us", "alone_gap_us") for row in of]
+        longer = [
+            float(row["beside_us"]) + float(row["beside_gap_us"]) - float(row["alone_us"]) - float(row["alone_gap_us"])
+            for row in of
+        ]
         yield f"{name:<15}{len(of):>8}" + "".join(f"{us:8.2f}" for us in np.percentile(longer, (0, 25, 50, 75, 100)))
-
-
-def sum_of(row: dict[str, str], *columns: str) -> float:
-    """Sum of some cells."""
-    return fsum(float(row[column]) for column in columns)
 
 
 # ---- kernel by kernel in turns

@@ -3,20 +3,9 @@
 // it prints:
 //     nvcc -O3 -arch=sm_90 -o launches_under_load launches_under_load.cu && ./launches_under_load > launches_under_load.csv
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
-#include <cuda_runtime.h>
-
-#define DO(call)                                                                                       \
-    do {                                                                                               \
-        cudaError_t error = (call);                                                                    \
-        if (error != cudaSuccess) {                                                                    \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error));        \
-            std::exit(1);                                                                              \
-        }                                                                                              \
-    } while (0)
+#include "launches.cuh"
 
 constexpr int COUNT = 400, FIRST = 10, ROUNDS = 7;
 constexpr int ALONE_ON_SM = 160 * 1024;  // bytes of shared memory, so that an SM holds one block of the neighbour
@@ -33,12 +22,6 @@ struct Mine {
     int blocks;
     unsigned spin_ns;
 };
-
-__device__ unsigned long long now_ns() {
-    unsigned long long t;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-    return t;
-}
 
 template <int KIND> __global__ void tiny(Parameters p) {
     if (KIND == WRITES) p.data[threadIdx.x] = 1.0f;
@@ -67,15 +50,6 @@ __global__ void neighbour(const float4* data, size_t count, volatile unsigned* s
     }
     if (threadIdx.x == 0) atomicAdd(moved, bytes);
     if (sum == 1.2345f) *out = sum;
-}
-
-__global__ void wait_for(volatile unsigned* flag) {
-    while (!*flag) {}
-}
-
-__global__ void spin(unsigned ns) {
-    unsigned long long begun = now_ns();
-    while (now_ns() - begun < ns) {}
 }
 
 struct Neighbour {

@@ -3,21 +3,10 @@
 // other_launches.csv is what it prints:
 //     nvcc -O3 -arch=sm_90 -o other_launches other_launches.cu && ./other_launches > other_launches.csv
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
-#include <cuda_runtime.h>
-
-#define DO(call)                                                                                       \
-    do {                                                                                               \
-        cudaError_t error = (call);                                                                    \
-        if (error != cudaSuccess) {                                                                    \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error));        \
-            std::exit(1);                                                                              \
-        }                                                                                              \
-    } while (0)
+#include "launches.cuh"
 
 constexpr int COUNT = 200, FIRST = 10, ROUNDS = 5, COPIES = 64, OTHERS = 200, THREADS = 128, WORDS = 400;
 constexpr size_t OWN = 64 * 1024, SET = size_t(1) << 30;
@@ -31,12 +20,6 @@ struct Parameters {
 struct More {
     unsigned long long words[WORDS];
 };
-
-__device__ unsigned long long now_ns() {
-    unsigned long long t;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-    return t;
-}
 
 // An instruction takes 16 bytes. Constants tell the copies apart.
 template <int COPY, int KIB, bool MORE, bool READS> __global__ void kernel(Parameters p, More more) {
@@ -64,15 +47,6 @@ template <int KIB, bool MORE, bool READS, int... COPY> std::vector<Kernel> copie
 }
 template <int KIB, bool MORE, bool READS> std::vector<Kernel> all() {
     return copies<KIB, MORE, READS>(std::make_integer_sequence<int, COPIES>{});
-}
-
-__global__ void wait_for(volatile unsigned* flag) {
-    while (!*flag) {}
-}
-
-__global__ void spin(unsigned ns) {
-    unsigned long long begun = now_ns();
-    while (now_ns() - begun < ns) {}
 }
 
 template <typename Launches> cudaGraphExec_t graph(cudaStream_t stream, Launches launches) {

@@ -71,7 +71,7 @@ def user_fits() -> Fits | None:
 
 
 class Fits:
-    """Fits in a folder, which is made when the first is kept; of more than ``most`` the oldest go."""
+    """A cache of fits in a folder, made when the first fit is stored; beyond ``most`` the oldest are deleted."""
 
     def __init__(self, folder: Path, most: int = MOST_FITS) -> None:
         self._folder = folder

@@ -159,6 +159,9 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
     after a copy comes at a random instant, and waits for the rest of the kernel that runs then.
     """
     whole, replaced = 0.0, own.code.replaced_by(other.code, pace)
+    shares = [its.share for its in other.parts]
+    waits_us = [_launch_wait_us(_alone(its.model, sms[1] if sms else gpu.sm_count)) for its in other.parts]
+    wait_us = other.running * fmean(waits_us, shares)
     for part in own.parts:
         gone = mean_lost(part.returns if sms is None else part.returns_apart, *replaced)
         gone *= 1.0 if sms is None else part.instruction_share
@@ -171,9 +174,7 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
             alternating.append(0.0 if one is not None else max(0.0, its.mean_us * running - part.launching))
             random.append(0.0 if one is not None else its.left_us * running)
         apart = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
-        shares = [its.share for its in other.parts]
-        waits = [_launch_wait_us(_alone(its.model, sms[1] if sms else gpu.sm_count)) for its in other.parts]
-        launching = part.launching + fmean(waits, shares) * other.running / part.mean_us * part.model.in_graph
+        launching = part.launching + wait_us / part.mean_us if part.model.in_graph else part.launching
         factor = own.running * fmean(shared, apart) + (1.0 - own.running) * fmean(shared, shares)
         turn = own.running * fmean(alternating, apart) + (1.0 - own.running) * fmean(random, shares)
         whole += part.share * (launching + (1.0 - part.launching) * factor + turn)
@@ -370,7 +371,7 @@ def _alone(model: KernelModel, sms: int) -> _SteadyPace:
 
 
 def _launch_wait_us(pace: _SteadyPace) -> float:
-    """How much longer a launch of another program's CUDA graph takes beside a kernel."""
+    """Delay of launches of another program's CUDA graph by the memory traffic of a kernel, us."""
     dram, l2 = pace.served(pace.dram, pace.l2)
     return launch_wait_us(dram, l2, dram_queue(dram, pace.under_way))
 

@@ -331,7 +331,7 @@ class SMArray:
         return self.domains.dram_load[domain], self.domains.l2_load[domain]
 
     def launch_wait(self, sm: int) -> float:
-        """How much longer a launch of a CUDA graph takes for what the memory domain of an SM serves now, us."""
+        """Delay of a launch of a CUDA graph by the present traffic of the memory domain of an SM, us."""
         return self.domains.launch_wait(self.domains.of_sm[sm])
 
     def free(self, sm: int) -> tuple[int, int, int, int]:

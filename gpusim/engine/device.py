@@ -306,9 +306,11 @@ class Device:
         return turn_wait_us(beside, self._gpu.model.stream_turn_us, self._shows_sms)
 
     def _memory_wait_us(self, launch: Launch, grant: Grant) -> float:
-        """Delay of a launch of a CUDA graph that may start, by what the launches on the SMs use of memory."""
+        """Delay of a launch of a CUDA graph that may start, by the memory traffic of the launches on the SMs."""
         if not self._slots:
             return 0.0
+        if self._domain_of_sm is None:
+            return self._sms.launch_wait(0)
         caps, _ = held_to(grant, launch.model.blocks_per_sm, self._gpu.sm_count)
         return self._sms.launch_wait(caps.index(max(caps)))
 

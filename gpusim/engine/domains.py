@@ -266,7 +266,7 @@ class Domains:
         return self.l2_served if self.l2_served > self.dram_served else self.dram_served
 
     def launch_wait(self, domain: int) -> float:
-        """How much longer a launch of a CUDA graph takes for what a domain serves now, us."""
+        """Delay of a launch of a CUDA graph by the present traffic of a domain, us."""
         self.served(domain)
         dram = self.dram_served if self.dram_served < 1.0 else 1.0
         l2 = self.l2_served if self.l2_served < 1.0 else 1.0

@@ -85,7 +85,7 @@ def dram_queue(busy: float, under_way: float) -> float:
 
 
 def launch_wait_us(dram: float, l2: float, queue: float) -> float:
-    """How much longer a launch of a CUDA graph takes because others use memory, us: its reads wait as copies do [D].
+    """Delay of a launch of a CUDA graph by the memory traffic of others, us: its reads wait as copies do [D].
 
     Args:
         dram: share of the time in which DRAM is busy.

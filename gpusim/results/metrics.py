@@ -116,7 +116,7 @@ def utilisation(result: Replayed) -> dict[str, float | None]:
 
 
 def requests_us(result: Replayed) -> dict[str, list[tuple[float, float]]]:
-    """Release and end of every request of each program, in their order.
+    """Times of release and end of every request of each program, in the order of the requests.
 
     A request of a loop is released when the one before it ends; it has ended when all streams of the program have ended
     it.
