@@ -128,9 +128,20 @@ class SlowSMs:
     # ---- what the engine tells
 
     def submit(self, slot: int, model: Any, code_lost: float = 0.0) -> None:
-        assert code_lost == 0.0, "calls, whose code is no matter of this rule"
+        assert code_lost == 0.0, "kernels without counters wait for no code"
         self.launches[slot] = Launch(model, [0] * len(self.sms), model.blocks, next_tile=model.blocks)
         self.stale_rates = True
+
+    def delay(self, us: float) -> None:
+        for block in (block for sm in self.sms for block in sm.blocks):
+            self._charge(block)
+            block.work += block.rate * us
+            if block.process is not None:
+                block.process.interrupt("delay")
+
+    def launch_wait(self, sm: int) -> float:
+        assert self.sms[sm].load == (0.0, 0.0), "kernels without counters load no memory"
+        return 0.0
 
     def set_slowdowns(self, slowdowns: Callable[[int, float, float, float], dict[int, float]] | None) -> None:
         self.slowdowns_of = slowdowns

@@ -9,17 +9,20 @@ from gpusim.calibrate.fit import anchored
 from gpusim.engine.code import CachedCode
 from gpusim.hardware.gpu import load_gpu
 from gpusim.model.kernel import KernelModel
-from gpusim.model.memory import CODE_LATENCY
+from gpusim.model.memory import CODE_LATENCY, LOST_ON_SMS, LOST_TO_LAUNCH
 from gpusim.session import Session
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
 from gpusim.trace.operations import Kernel, Stream
 
 H200 = load_gpu("h200")
+ON_ONE_SM = LOST_TO_LAUNCH + LOST_ON_SMS / H200.sm_count  # what a launch of one block of another program takes
 KEPT_BYTES = H200.model.l2_kept_share * H200.l2_bytes
 
 
-def kernel(name: str, kept: float = 0.0, waits_for_code: float = 0.0, constants: float = 0.0) -> KernelLaunch:
-    """A kernel of one block that moves so many times what L2 keeps, and waits for its code for a share of its time.
+def kernel(
+    name: str, kept: float = 0.0, waits_for_code: float = 0.0, constants: float = 0.0, blocks: int = 1
+) -> KernelLaunch:
+    """A kernel that moves so many times what L2 keeps, and waits for its code for a share of its time.
 
     ``constants``: the part of that share which is for constants.
     """
@@ -32,65 +35,87 @@ def kernel(name: str, kept: float = 0.0, waits_for_code: float = 0.0, constants:
         ),
     )  # fmt: skip
     return KernelLaunch(
-        name=name, grid=(1, 1, 1), block=(128, 1, 1), registers_per_thread=32, duration_us=100.0, mix=mix
+        name=name, grid=(blocks, 1, 1), block=(128, 1, 1), registers_per_thread=32, duration_us=100.0, mix=mix
     )
 
 
-def model(name: str, kept: float = 0.0) -> KernelModel:
-    stream = Stream(name="one", operations=(Kernel(id="one", kernel=kernel(name, kept)),))
+def model(name: str, kept: float = 0.0, blocks: int = 1) -> KernelModel:
+    stream = Stream(name="one", operations=(Kernel(id="one", kernel=kernel(name, kept, blocks=blocks)),))
     trace = gpusim.Trace(name="one", device="h200", streams=(stream,))
     return Session("h200").kernels(trace).model(stream.operations[0].launches()[0], "one")
 
 
-def test_code_is_lost_to_other_code_and_to_data() -> None:
-    cached, own, other = CachedCode(H200, False, [{"own"}, {"other"}]), model("own"), model("other", kept=1.5)
-    assert cached.lost_by(own, 0) == 0.0  # the first time
-    assert cached.lost_by(other, 1) == 0.0
-    assert cached.lost_by(own, 0) == pytest.approx(0.5)
-    assert cached.lost_by(own, 0) == 0.0  # nothing came since
+def cached(*names: set[str], apart: bool = False, in_turn: bool = False) -> CachedCode:
+    return CachedCode(H200, apart, in_turn, names)
 
 
-def test_code_stays_beside_the_same_code_and_where_no_data_move() -> None:
-    cached = CachedCode(H200, False, [{"own", "large"}, {"own", "large", "small"}])
+def test_code_is_lost_to_data_of_others_and_to_their_launches() -> None:
+    code, own, other = cached({"own"}, {"other"}), model("own"), model("other", kept=1.5)
+    assert code.lost_by(own, 0) == 0.0  # the first time
+    assert code.lost_by(other, 1) == 0.0
+    assert code.lost_by(own, 0) == pytest.approx(0.5 + 0.5 * ON_ONE_SM)
+    assert code.lost_by(own, 0) == 0.0  # nothing came since
+    code.lost_by(model("other"), 1)
+    assert code.lost_by(own, 0) == pytest.approx(ON_ONE_SM)
+    code.lost_by(model("other", blocks=33), 1)  # on a quarter of the SMs
+    assert code.lost_by(own, 0) == pytest.approx(LOST_TO_LAUNCH + 0.25 * LOST_ON_SMS)
+
+
+def test_a_new_kernel_loses_code_to_launches_too() -> None:
+    code = cached({"own", "next"}, {"other"})
+    for name, program in (("own", 0), ("other", 1)):
+        assert code.lost_by(model(name), program) == 0.0  # the first of its program
+    assert code.lost_by(model("next"), 0) == pytest.approx(ON_ONE_SM)
+
+
+def test_in_turn_no_launch_of_another_stream_comes_between() -> None:
+    code = cached({"own"}, {"other"}, in_turn=True)
+    for name, program in (("own", 0), ("other", 1)):
+        code.lost_by(model(name), program)
+    assert code.lost_by(model("own"), 0) == pytest.approx(LOST_ON_SMS / H200.sm_count)
+
+
+def test_what_the_own_program_moves_takes_no_code_beyond_the_recording() -> None:
+    """Others move half of what L2 keeps: nothing if it has room, all if half of the code was left, nothing if none."""
+    for moved, lost in ((0.5, LOST_TO_LAUNCH), (1.5, 1.0), (3.0, LOST_TO_LAUNCH)):
+        code = cached({"own", "large"}, {"other"}, apart=True)
+        for name, kept, program in (("own", 0.0, 0), ("large", moved, 0), ("other", 0.5, 1)):
+            code.lost_by(model(name, kept), program)
+        assert code.lost_by(model("own"), 0) == pytest.approx(lost)
+
+
+def test_programs_in_streams_share_code() -> None:
+    code = cached({"own", "large"}, {"own", "large", "small"})
     own, large, small = model("own"), model("large", kept=3.0), model("small")
     for one in (own, large, own):  # all of one program
-        assert cached.lost_by(one, 0) == 0.0
+        assert code.lost_by(one, 0) == 0.0
     for one in (own, large, own):  # another program with the same code
-        assert cached.lost_by(one, 1) == 0.0
-    assert cached.lost_by(own, 0) == 0.0
-    cached.lost_by(small, 1)
-    assert cached.lost_by(own, 0) == 0.0  # other code, but L2 still holds it
-
-
-def test_on_sms_of_its_own_only_other_kernels_of_its_program_replace_code_there() -> None:
-    cached = CachedCode(H200, True, [{"own", "next"}, {"other"}])
-    own, next_one, other = model("own"), model("next"), model("other", kept=3.0)
-    assert cached.lost_by(own, 0) == cached.lost_by(other, 1) == 0.0
-    assert cached.lost_by(own, 0) == 0.0  # no other kernel ran on its SMs
-    assert cached.lost_by(next_one, 0) == cached.lost_by(other, 1) == 0.0
-    assert cached.lost_by(own, 0) == 1.0
+        assert code.lost_by(one, 1) == 0.0
+    assert code.lost_by(own, 0) == 0.0
+    code.lost_by(small, 1)
+    assert code.lost_by(own, 0) == pytest.approx(ON_ONE_SM)  # other code, but L2 still holds it
 
 
 def test_on_sms_of_its_own_a_program_has_a_copy_of_the_code() -> None:
     names = {"own", "next"}
     for apart, lost in ((True, 1.0), (False, 0.0)):
-        cached = CachedCode(H200, apart, [names, names])
-        for program in (0, 1):
-            for one in (model("own", kept=1.5), model("next", kept=1.5)):
-                assert cached.lost_by(one, program) == 0.0  # the first time
-        assert cached.lost_by(model("own"), 0) == lost
+        code = cached(names, names, apart=apart)
+        code.lost_by(model("own"), 0)
+        for one in (model("own", kept=1.5), model("next", kept=1.5)):
+            assert code.lost_by(one, 1) == 0.0  # the first time
+        assert code.lost_by(model("own"), 0) == lost
 
 
 def test_on_sms_of_its_own_a_program_keeps_constants() -> None:
-    """A quarter of its waits for code is for constants, which the caches of its SMs keep."""
+    """A quarter of its waits for code is for constants, which L2 is not asked for."""
     own = anchored(kernel("own", waits_for_code=0.4, constants=0.1), H200)
     assert (own.wait.code, own.instruction_share) == (pytest.approx(0.4), pytest.approx(0.75))
-    for apart, lost in ((True, 0.75), (False, 1.0)):
-        cached = CachedCode(H200, apart, [{"own", "next"}, {"other"}])
+    for apart, lost in ((True, 0.75 + 0.25 * LOST_TO_LAUNCH), (False, 1.0)):
+        code = cached({"own", "next"}, {"other"}, apart=apart)
         for _ in range(2):
-            gone = cached.lost_by(own, 0)
-            cached.lost_by(model("next"), 0)
-            cached.lost_by(model("other", kept=3.0), 1)
+            gone = code.lost_by(own, 0)
+            code.lost_by(model("next"), 0)
+            code.lost_by(model("other", kept=3.0), 1)
         assert gone == pytest.approx(lost)
     assert model("own").instruction_share == 1.0, "no stall reason tells"
 

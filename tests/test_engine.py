@@ -132,6 +132,19 @@ def test_a_launch_of_a_graph_waits_for_memory_that_others_use() -> None:
     assert run_of(apart, "b").waited_us == pytest.approx(0.0)
 
 
+def test_a_launch_of_a_graph_delays_the_blocks_of_other_streams() -> None:
+    """Two launches of b while a runs: each delays its two blocks of 10 us by 0.5; b's own blocks have ended."""
+    gpu = tiny(8)
+    delayed = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": 0.25, "launch_delay_us": 0.5}))
+    a = stream("a", kernel("a", 2, 11.0))
+    b = stream("b", host("wait", 5.0), kernel("b", 1, 2.0), kernel("b2", 1, 2.0))
+    result, alone = played("leftover", a, b, gpu=delayed), played("leftover", b, gpu=delayed)
+    assert run_of(result, "a").end_us == pytest.approx(12.0)
+    assert [run_of(result, id).end_us for id in ("b", "b2")] == [run_of(alone, id).end_us for id in ("b", "b2")]
+    apart = played("leftover", a, b.model_copy(update={"gpu": 1}), gpu=delayed)
+    assert run_of(apart, "a").end_us == pytest.approx(11.0)
+
+
 def test_a_stream_that_waits_for_another_delays_kernels_too() -> None:
     """B has no kernel under way, but the device looks at it in turns of 0.5 us until a2 has ended."""
     a, b = stream("a", kernel("a", 1, 11.0), kernel("a2", 1, 6.0)), stream("b", kernel("b", 1, 11.0, "a2"))

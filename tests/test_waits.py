@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from gpusim.model.memory import (
     CODE_LATENCY,
     HIT_QUEUE,
+    LOST_ON_SMS,
+    LOST_TO_LAUNCH,
     MISS_LATENCY,
     STREAM_QUEUE,
     MemoryWait,
     dram_queue,
+    lost_code,
     lost_share,
     wait_slowdown,
 )
@@ -65,6 +68,15 @@ def test_who_reads_ahead_is_slowed_by_reads_that_come_late_by_hand() -> None:
 def test_what_is_lost_of_l2() -> None:
     """Up to what it keeps nothing, from twice as much on all."""
     assert [lost_share(touched) for touched in (0.0, 1.0, 1.25, 2.0, 9.0)] == [0.0, 0.0, 0.25, 1.0, 1.0]
+
+
+def test_what_is_lost_of_code() -> None:
+    """Others moved half as much again as L2 keeps: half is gone from L2, and of the rest what launches take."""
+    assert lost_code(0.0, 1.5, 1.0, 0.0, 0.0) == 0.5
+    assert lost_code(0.0, 1.5, 0.5, 0.0, 0.0) == 0.25
+    assert lost_code(0.0, 1.5, 1.0, 1.0, 1.0) == pytest.approx(0.5 + 0.5 * (LOST_TO_LAUNCH + LOST_ON_SMS))
+    assert lost_code(1.5, 0.25, 1.0, 0.0, 0.0) == pytest.approx(0.5), "half of what its own program leaves"
+    assert lost_code(2.0, 9.0, 1.0, 0.5, 0.0) == pytest.approx(0.5 * LOST_TO_LAUNCH), "its own program leaves nothing"
 
 
 @given(SHARES, SHARES, SHARES, WAITS, SHARES, MANY)

@@ -35,7 +35,13 @@ def tiny(sm_count: int = 4, latency_us: float = LATENCY_US, jitter: float = 0.0,
     """An H200 of few SMs whose blocks all take the same time."""
     h200 = load_gpu("h200")
     simple = {"launch_latency_us": latency_us, "graph_latency_us": latency_us, "block_jitter": jitter}
-    simple |= {"stream_turn_us": 0.0, "kernel_gap_us": 0.0, "copy_gap_us": 0.0, "memset_gap_us": 0.0}
+    simple |= {
+        "stream_turn_us": 0.0,
+        "launch_delay_us": 0.0,
+        "kernel_gap_us": 0.0,
+        "copy_gap_us": 0.0,
+        "memset_gap_us": 0.0,
+    }
     model = h200.model.model_copy(update={**simple, **constants})
     return replace(h200, name="tiny", sm_count=sm_count, sms_per_tpc=1, model=model)
 

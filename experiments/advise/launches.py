@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from math import ceil, fsum
+from statistics import fmean
 
 import numpy as np
 
@@ -21,6 +22,7 @@ import gpusim
 from experiments.advise.run import HERE, PROGRAMS, repeated, session_of
 from experiments.rows import lines
 from gpusim.common.tables import grouped
+from gpusim.model.memory import CODE_LATENCY, LOST_TO_LAUNCH
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
@@ -83,16 +85,26 @@ def beside_spins() -> Iterator[str]:
         yield f"{row['sharing']:<10}{row['program']:<15}{spin_us:>10g}{longer}{cost:22.2f}"
 
 
+def code_us(name: str) -> list[float]:
+    """How much longer the kernels of a program wait for code after a launch of another program, predicted, us."""
+    trace = program(name)
+    kernels = session_of(GPU).kernels(trace)
+    models = [kernels.model(launch, op.id) for op in trace.operations() for launch in op.launches()]
+    return [LOST_TO_LAUNCH * (CODE_LATENCY - 1.0) * model.wait.code * model.solo_us for model in models]
+
+
 def by_kernel() -> Iterator[str]:
     """How much longer kernels take beside kernels that spin for 2 us: quartiles of a program's kernels, us."""
-    yield f"{'kernels of':<15}{'kernels':>8}{'least':>8}{'lower':>8}{'median':>8}{'upper':>8}{'most':>8}"
+    title = f"{'kernels of':<15}{'kernels':>8}{'least':>8}{'lower':>8}{'median':>8}{'upper':>8}{'most':>8}"
+    yield f"{title}{'mean':>8}{'of code, predicted':>20}"
     rows = lines(HERE / "recording" / "kernels_beside_spins.csv")
     for name, of in grouped(rows, lambda row: row["program"]).items():
         longer = [
             float(row["beside_us"]) + float(row["beside_gap_us"]) - float(row["alone_us"]) - float(row["alone_gap_us"])
             for row in of
         ]
-        yield f"{name:<15}{len(of):>8}" + "".join(f"{us:8.2f}" for us in np.percentile(longer, (0, 25, 50, 75, 100)))
+        quartiles = "".join(f"{us:8.2f}" for us in np.percentile(longer, (0, 25, 50, 75, 100)))
+        yield f"{name:<15}{len(of):>8}{quartiles}{fmean(longer):8.2f}{fmean(code_us(name)):20.2f}"
 
 
 # ---- kernel by kernel in turns
@@ -124,7 +136,7 @@ def predicted_us(row: dict[str, str]) -> tuple[float, float]:
     programs = [(program(row[of]), int(row[f"passes_{of}"])) for of in "ab"]
     apart_us = fsum(passes * session.makespan_us(one, "leftover") for one, passes in programs)
     both = merge([repeated(one, PASSES * passes) for one, passes in programs], ["a", "b"], "in turns")
-    runs = session.replay(in_turns(both, PASSES * row["order"]), "leftover", keep=()).kernel_runs
+    runs = session.replay(in_turns(both, PASSES * row["order"]), "serial", keep=()).kernel_runs
     ends = sorted(run.end_us for run in runs)
     return apart_us, ends[-1] - ends[-1 - len(row["order"])]
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from operator import itemgetter
+from statistics import fmean
 from typing import NamedTuple
 
 from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
-from gpusim.model.memory import lost_share
+from gpusim.model.memory import lost_code
 
 MOST_RETURNS = 8  # that stand for all of a kind
 
@@ -25,31 +26,57 @@ class Return(NamedTuple):
     us: float  # since then, the program isolated
 
 
+class Others(NamedTuple):
+    """What another program does per us of an isolated pass of one."""
+
+    kernels: float  # started whose code the one lacks
+    moved: float  # by DRAM, relative to what L2 keeps
+    graph_launches: float  # of CUDA graphs
+
+
 @dataclass(frozen=True)
 class Code:
     """The code of a program that runs again and again."""
 
     names: Mapping[str, int]  # how often it runs each kernel in a pass
     moved: float  # by DRAM in a pass, relative to what L2 keeps
+    graph_launches: int  # kernels of CUDA graphs in a pass
+    filled: float  # mean share of the SMs for which a kernel has a block
     us: float  # an isolated pass
 
-    def replaced_by(self, other: Code, pace: float) -> tuple[float, float]:
-        """Kernels that only another program has, and its DRAM traffic relative to what L2 keeps, per us of this one.
+    def beside(self, other: Code, pace: float, apart: bool) -> Others:
+        """What another program does meanwhile.
 
-        ``pace``: progress of the other program over that of this one, each relative to its isolated run.
+        Args:
+            other: that program.
+            pace: its progress over that of this one, each relative to its isolated run.
+            apart: each has SMs of its own, and copies of its code.
         """
-        kernels = fsum(count for name, count in other.names.items() if name not in self.names)
-        return kernels / other.us * pace, other.moved / other.us * pace
+        kernels = fsum(count for name, count in other.names.items() if apart or name not in self.names)
+        return Others(*(each / other.us * pace for each in (kernels, other.moved, other.graph_launches)))
 
+    def mean_lost(self, returns: Sequence[Return], others: Others, from_l2: float, shared_sms: float) -> float:
+        """Mean share of their code that kernels of this program have lost, 0 to 1.
 
-def mean_lost(returns: Sequence[Return], kernels: float, moved: float) -> float:
-    """Mean share of their code that kernels have lost, 0 to 1, beside what another program does per us of theirs."""
-    return fsum(share * min(1.0, us * kernels) * lost_share(own + us * moved) for share, own, us in returns)
+        ``from_l2`` is as of `lost_code`, ``shared_sms`` the share of the SMs on which another's kernel runs.
+        """
+        after = min(1.0, others.kernels * self.us / fsum(self.names.values()))
+        return fsum(
+            share
+            * lost_code(own, us * others.moved, from_l2 * min(1.0, us * others.kernels), after, after * shared_sms)
+            for share, own, us in returns
+        )
 
 
 def code_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> Code:
     """The code of the kernels of a program whose isolated pass takes some time."""
-    return Code(Counter(model.name for model in models), fsum(moved(model, gpu) for model in models), us)
+    return Code(
+        Counter(model.name for model in models),
+        fsum(moved(model, gpu) for model in models),
+        sum(model.in_graph for model in models),
+        fmean(min(1.0, model.blocks / gpu.sm_count) for model in models),
+        us,
+    )
 
 
 def moved(model: KernelModel, gpu: GPU) -> float:
@@ -58,18 +85,18 @@ def moved(model: KernelModel, gpu: GPU) -> float:
     return model.blocks * model.dram_share_us / kept_us
 
 
-def returns_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> list[tuple[float, float, bool]]:
-    """Of each kernel of a pass, how it comes again: `Return.moved`, `Return.us`, and after another of the program."""
+def returns_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> list[tuple[float, float]]:
+    """Of each kernel of a pass, how it comes again: `Return.moved` and `Return.us`."""
     each = [moved(model, gpu) for model in models]
     scale = us / fsum(model.solo_us for model in models)
-    last: dict[str, tuple[int, float, float]] = {}  # position, moved until it ended, and when it started
+    last: dict[str, tuple[float, float]] = {}  # moved until it ended, and when it started
     found, done, now = [], 0.0, 0.0
     for at, (model, its) in enumerate(zip([*models, *models], [*each, *each], strict=True)):
         if at >= len(models):  # the second pass
-            came, before, since = last[model.name]
-            found.append((done - before, now - since, at - came > 1))
+            before, since = last[model.name]
+            found.append((done - before, now - since))
         done += its
-        last[model.name] = at, done, now
+        last[model.name] = done, now
         now += model.solo_us * scale
     return found
 

@@ -23,6 +23,7 @@ from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import UNKNOWN
 from gpusim.model.kernel import KernelModel
 from gpusim.model.memory import wait_slowdown
+from gpusim.policies.interface import Policy
 from gpusim.policies.registry import spec_of
 from gpusim.results.metrics import times_as_long
 from gpusim.results.result import Result
@@ -180,8 +181,8 @@ def _slowed(result: Result, trace: Trace, session: Session, way: Setting | None 
     beside = overlaps(spans_us)
     found = []
     keeps_code = way is not None and way.mechanism == "MIG"  # each instance has a part of L2 to itself
-    apart = way is not None and spec_of(way.policy).make().shows_sms()
-    waited = [0.0] * len(runs) if keeps_code else _waited_for_code_us(trace, session, runs, beside, apart)
+    policy = spec_of(AS_RECORDED if way is None else way.policy).make()
+    waited = [0.0] * len(runs) if keeps_code else _waited_for_code_us(trace, session, runs, beside, policy)
     for run, others, code_us in zip(runs, beside, waited, strict=True):
         parts = {NO_ROOM: run.waited_us, LOST_CODE: code_us, run.bound_by: run.sharing_us - code_us}
         by_us = {name: us for name, us in parts.items() if us > 0.0}
@@ -216,7 +217,7 @@ def overlaps(spans_us: Sequence[tuple[float, float]]) -> list[dict[int, float]]:
 
 
 def _waited_for_code_us(
-    trace: Trace, session: Session, runs: Sequence[KernelRun], beside: Sequence[Mapping[int, float]], apart: bool
+    trace: Trace, session: Session, runs: Sequence[KernelRun], beside: Sequence[Mapping[int, float]], policy: Policy
 ) -> list[float]:
     """Return how much longer each kernel took because its code had to come again, us, at most what sharing added.
 
@@ -224,13 +225,13 @@ def _waited_for_code_us(
     engine does. It compares the wait of each with and without its lost code, beside the same traffic of others.
 
     ``runs`` are sorted by their start; ``beside`` tells of each the others that ran while it did, by index, and for how
-    long (us). ``apart``: programs had SMs of their own.
+    long (us), under a ``policy``.
     """
     if len(trace.programs) < 2 or any(stream.gpu for stream in trace.streams):
         return [0.0] * len(runs)
     kernels, launches = session.kernels(trace), {op.id: op.launches() for op in trace.operations()}
     models = [kernels.model(launches[run.operation][run.index], run.operation) for run in runs]
-    lost = _lost(trace, session, runs, models, apart)
+    lost = _lost(trace, session, runs, models, policy)
     busy_us = [(one.blocks * one.dram_share_us, one.blocks * one.l2_share_us) for one in models]
 
     def served(by: int, during: int, us: float) -> tuple[float, float]:
@@ -256,7 +257,7 @@ def _span_us(run: KernelRun) -> float:
 
 
 def _lost(
-    trace: Trace, session: Session, runs: Sequence[KernelRun], models: Sequence[KernelModel], apart: bool
+    trace: Trace, session: Session, runs: Sequence[KernelRun], models: Sequence[KernelModel], policy: Policy
 ) -> list[float]:
     """Share of its code that each kernel had lost; calls of libraries have none, as in the engine."""
     program_of = {stream: at for at, one in enumerate(trace.programs) for stream in one.streams}
@@ -264,7 +265,7 @@ def _lost(
     for run in runs:
         names[program_of[run.stream]].add(run.kernel)
     calls = {op.id for op in trace.operations() if not isinstance(op, Kernel)}
-    cached = CachedCode(session.gpu, apart, names)
+    cached = CachedCode(session.gpu, policy.shows_sms(), policy.single_stream, names)
     lost = [0.0] * len(runs)
     for at in sorted(range(len(runs)), key=lambda i: runs[i].ready_us + models[i].latency_us):
         gone = cached.lost_by(models[at], program_of[runs[at].stream])

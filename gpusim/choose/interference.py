@@ -2,8 +2,8 @@
 
 A program is taken as its longest kernel of each kind (what binds it), each for the share of the program's time that
 its kind takes. Every kernel of one program meets every kernel of the other for the product of their shares. Two kernels
-that meet have the paces and loads that the replay's own formulas give in a steady state. They wait for code that the
-other program replaced in the caches since they came last, on the mean. The order of kernels, tails and waits are left
+that meet have the paces and loads that the replay's own formulas give in a steady state. They wait for code that they
+have lost to the other program, and for its launches, on the mean. The order of kernels, tails and waits are left
 out [D].
 """
 
@@ -18,7 +18,7 @@ from os import PathLike
 from statistics import fmean
 from typing import NamedTuple
 
-from gpusim.choose.code_returns import Code, Return, code_of, few, mean_lost, returns_of
+from gpusim.choose.code_returns import Code, Return, code_of, few, returns_of
 from gpusim.choose.settings import Setting
 from gpusim.common.errors import InputError, quote
 from gpusim.common.tables import counted, grouped
@@ -61,7 +61,6 @@ class _Part:
     wait: MemoryWait  # of the kernel; for code as of all kernels of its kind
     instruction_share: float  # share of its waits for code that is for instructions
     returns: tuple[Return, ...]  # of the kernels that wait for code
-    returns_apart: tuple[Return, ...]  # of those before which another kernel of the program runs
 
 
 @dataclass(frozen=True)
@@ -158,13 +157,14 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
     kernels follow one another alternates with the other program: each of its kernels waits for one. A kernel that comes
     after a copy comes at a random instant, and waits for the rest of the kernel that runs then.
     """
-    whole, replaced = 0.0, own.code.replaced_by(other.code, pace)
+    whole, apart = 0.0, sms is not None
+    others = own.code.beside(other.code, pace, apart)
     shares = [its.share for its in other.parts]
     waits_us = [_launch_wait_us(_alone(its.model, sms[1] if sms else gpu.sm_count)) for its in other.parts]
     wait_us = other.running * fmean(waits_us, shares)
     for part in own.parts:
-        gone = mean_lost(part.returns if sms is None else part.returns_apart, *replaced)
-        gone *= 1.0 if sms is None else part.instruction_share
+        shared_sms, from_l2 = (0.0, part.instruction_share) if apart else (other.code.filled, 1.0)
+        gone = own.code.mean_lost(part.returns, others, from_l2, shared_sms)
         beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
         alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
         shared = [alone if one is None else one[0].slowdown(part.wait, gone) for one in beside]
@@ -173,10 +173,11 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
             running = (1.0 - its.launching) / part.mean_us
             alternating.append(0.0 if one is not None else max(0.0, its.mean_us * running - part.launching))
             random.append(0.0 if one is not None else its.left_us * running)
-        apart = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
+        met = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
         launching = part.launching + wait_us / part.mean_us if part.model.in_graph else part.launching
-        factor = own.running * fmean(shared, apart) + (1.0 - own.running) * fmean(shared, shares)
-        turn = own.running * fmean(alternating, apart) + (1.0 - own.running) * fmean(random, shares)
+        factor = own.running * fmean(shared, met) + (1.0 - own.running) * fmean(shared, shares)
+        factor += others.graph_launches * gpu.model.launch_delay_us
+        turn = own.running * fmean(alternating, met) + (1.0 - own.running) * fmean(random, shares)
         whole += part.share * (launching + (1.0 - part.launching) * factor + turn)
     return max(1.0, whole)
 
@@ -255,7 +256,6 @@ class _Run(NamedTuple):
     model: KernelModel
     moved: float
     us: float
-    after_another: bool
     loses: bool  # calls of libraries lose no code, as in a replay
 
     @property
@@ -282,7 +282,6 @@ def _part(runs: Sequence[_Run], whole_us: float, kernels: int) -> _Part:
         longest.wait._replace(code=code_us / us),
         fsum(run.code_us * run.model.instruction_share for run in runs) / code_us if code_us > 0.0 else 1.0,
         few(returns),
-        few(one for one, run in zip(returns, waiting, strict=True) if run.after_another),
     )
 
 

@@ -1,66 +1,77 @@
-"""Whether the caches still hold the code of a kernel that comes again."""
+"""Whether the caches still hold the code of a kernel as it starts beside other programs."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
 from collections.abc import Sequence, Set
+from math import fsum
+from typing import NamedTuple
 
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
-from gpusim.model.memory import lost_share
+from gpusim.model.memory import lost_code
+
+
+class _Came(NamedTuple):
+    """When a kernel of some name came last, and what DRAM had moved then, relative to what L2 keeps."""
+
+    at: int  # kernels of all programs so far
+    own: float  # moved for its program
+    others: float  # and for others
 
 
 class CachedCode:
-    """Tells of each kernel that starts how much of its code the caches have lost since its name came last.
+    """Tells of each kernel that starts how much of its code the caches have lost to other programs.
 
-    Any other kernel takes its place in the caches of the SMs on which it runs. Kernels with code that its own program
-    lacks take its place in caches that SMs share, and all data that was moved since then takes its place in L2. A
-    recording already includes the effect of the program's own kernels. Programs in streams share the code of kernels of
-    one name. On SMs of their own (``apart``) they have copies, because each green context loads its kernels itself [D],
-    and lose only instructions. Constants are taken to be parameters of a kernel, which are new at each launch and are
-    read as fast beside others ([V] experiments/neighbours, constants.csv). In streams they count as lost all the same:
-    without that programs in streams come out too short [D]. What is lost also depends on launches of others, which is
-    missing (experiments/advise, launches.py).
-    ``names`` are those of the kernels of each program.
+    A launch of another program empties caches near the SMs. On the same SMs its kernel also takes the place of the code
+    there. What DRAM moves for other programs replaces code in L2, as it does data. A recording already includes what
+    the program's own kernels replace.
+
+    Programs in streams share the code of kernels of one name. On SMs of their own (``apart``) they have copies, because
+    each green context loads its kernels itself [D]. There they lose only instructions from L2: constants are taken to
+    be parameters of a kernel, which are new at each launch, and are read as fast beside others ([V]
+    experiments/neighbours, constants.csv). If all programs run in one stream (``in_turn``), no launch of another stream
+    comes between theirs. ``names`` are those of the kernels of each program.
     """
 
-    def __init__(self, gpu: GPU, apart: bool, names: Sequence[Set[str]]) -> None:
+    def __init__(self, gpu: GPU, apart: bool, in_turn: bool, names: Sequence[Set[str]]) -> None:
         self._apart = apart
+        self._in_turn = in_turn
         self._names = names
         self._kept_us = gpu.kept_l2_bytes / gpu.model.dram_sustained_gb_per_s / 1e3
-        self._moved = 0.0  # by DRAM, over what L2 keeps
+        self._sm_count = gpu.sm_count
         self._count = 0  # kernels that came
-        self._came: OrderedDict[str, int] = OrderedDict()  # when each name came last, the latest at the end
-        self._last: defaultdict[int, dict[str, tuple[int, float]]] = defaultdict(dict)  # by program: when, and moved
+        self._latest = [0] * len(names)  # by program: when its latest kernel came,
+        self._other_code = [0] * len(names)  # when the latest of another with code that the program lacks,
+        self._other_on = [0.0] * len(names)  # the share of the SMs that it had a block for,
+        self._moved = [0.0] * len(names)  # and what DRAM moved for it, relative to what L2 keeps
+        self._last: dict[tuple[int, str], _Came] = {}  # by program and name
 
     def lost_by(self, model: KernelModel, program: int) -> float:
-        """Share of its code that is gone as a kernel starts; 0 where its program runs it for the first time."""
-        own = self._last[program]
-        lost = 0.0
-        if model.name in own:
-            at, moved = own[model.name]
-            lost = lost_share(self._moved - moved)
-            lost = lost if lost > 0.0 and self._other_code_since(at, program) else 0.0
-            lost *= model.instruction_share if self._apart else 1.0
+        """Share of its code that is gone as a kernel starts, 0 to 1."""
+        lost = self._lost(model, program)
         self._count += 1
-        self._moved += model.blocks * model.dram_share_us / self._kept_us
-        self._came[model.name] = self._count
-        self._came.move_to_end(model.name)
-        own.pop(model.name, None)  # so that the latest is at the end
-        own[model.name] = self._count, self._moved
+        self._latest[program] = self._count
+        for other, names in enumerate(self._names):
+            if other != program and (self._apart or model.name not in names):
+                self._other_code[other] = self._count
+                self._other_on[other] = min(1.0, model.blocks / self._sm_count)
+        self._moved[program] += model.blocks * model.dram_share_us / self._kept_us
+        self._last[program, model.name] = _Came(self._count, self._moved[program], self._moved_by_others(program))
         return lost
 
-    def _other_code_since(self, at: int, program: int) -> bool:
-        """Whether a kernel came whose code a program lacks, and one on the program's SMs."""
-        if self._apart:
-            return self._latest(program) > at and any(self._latest(one) > at for one in self._last if one != program)
-        for name in reversed(self._came):
-            if self._came[name] <= at:
-                return False
-            if name not in self._names[program]:
-                return True
-        return False
+    def _lost(self, model: KernelModel, program: int) -> float:
+        came = self._last.get((program, model.name))
+        own = others = 0.0
+        if came is not None and self._other_code[program] > came.at:
+            own, others = self._moved[program] - came.own, self._moved_by_others(program) - came.others
+        after_other = 0 < self._latest[program] < self._other_code[program]
+        return lost_code(
+            own,
+            others,
+            model.instruction_share if self._apart else 1.0,
+            launches=after_other and not self._in_turn,
+            on_sms=self._other_on[program] if after_other and not self._apart else 0.0,
+        )
 
-    def _latest(self, program: int) -> int:
-        """When the last kernel of a program came."""
-        return next(reversed(self._last[program].values()))[0]
+    def _moved_by_others(self, program: int) -> float:
+        return fsum(moved for other, moved in enumerate(self._moved) if other != program)

@@ -42,6 +42,7 @@ cdef class SMArray:
     cpdef work_done_by_sm(self, long long slot)
     cpdef mix_of(self, long long sm)
     cpdef load_at(self, long long sm)
+    cpdef void delay(self, double us) noexcept
     cpdef double launch_wait(self, long long sm)
     cpdef span_columns(self, long long slot)
     cpdef uses(self)

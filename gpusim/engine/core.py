@@ -330,6 +330,10 @@ class SMArray:
         domain = self.domains.of_sm[sm]
         return self.domains.dram_load[domain], self.domains.l2_load[domain]
 
+    def delay(self, us: float) -> None:
+        """Let all blocks that run end so much later."""
+        self.domains.pass_time(-us)
+
     def launch_wait(self, sm: int) -> float:
         """Delay of a launch of a CUDA graph by the present traffic of the memory domain of an SM, us."""
         return self.domains.launch_wait(self.domains.of_sm[sm])

@@ -114,7 +114,8 @@ class Device:
         self.residents = Holdings(self._sms, gpu.sm_count) if keep_residents else None
         self._first: tuple[int, Launch] | None = None  # on SMs that hold nothing yet, with its slot
         self._under_way = [defaultdict[tuple[int, str], int](int) for _ in range(gpus)]  # let start, by their stream
-        self._code = CachedCode(gpu, self._shows_sms, code_of) if code_of and not domains else None
+        in_turn = policy.single_stream
+        self._code = CachedCode(gpu, self._shows_sms, in_turn, code_of) if code_of and not domains else None
         self._program_of = program_of
         self._known_runs = KnownRuns(gpu, self._domain_of_sm, self._domain_share)
         self._last_model: list[KernelModel | None] = [None] * self._slot_count
@@ -348,7 +349,7 @@ class Device:
         model = launch.model
         if self._code is not None:
             lost = self._code.lost_by(model, self._program_of[launch.stream_index])
-            launch.code_lost = 0.0 if launch.of_call else lost
+            launch.code_lost = lost if model.wait.code > 0.0 and not launch.of_call else 0.0
         slot = self._slot_for(model)
         self._first = slot, launch
         if self._slots or self.residents is not None:
@@ -370,6 +371,8 @@ class Device:
         (slot, launch), self._first = self._first, None
         if not self._slots:
             self._sms.restart_clock(self._env.now)
+        elif launch.model.in_graph and self._domain_of_sm is None:
+            self._sms.delay(self._gpu.model.launch_delay_us)
         launch.slot = slot
         self._slots[slot] = launch
         if self._sms.mix_count() > MOST_MIXES:

@@ -20,6 +20,10 @@ LEAST_SHARE = 0.8  # of what L2 and DRAM sustain of streams, that they sustain o
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
 CODE_LATENCY = 5.2  # of code that caches have lost, over that as recorded ([V] experiments/neighbours, code_beside.csv)
+LOST_TO_LAUNCH = 0.31  # of a program's code, by a launch of another: it then takes 2.3 times as long as recorded ([V]
+# experiments/advise, kernels_beside_spins.csv)
+LOST_ON_SMS = 0.3  # of it, by a kernel of another program on the same SMs: about what four pairs of programs lose whose
+# kernels take turns ([D]; experiments/advise, interleaved.csv)
 STREAM_QUEUE = 1.0  # how much longer, relative, reads from DRAM take where it is as busy as it can be: of a copy on an
 # H100 1.10, 1.21 and 1.32 times at 0.36, 0.48 and 0.59 over 0.20 ([V] experiments/single_resource); of lost code beside
 # reads 1.26 and 1.86 at 0.34 and 0.82 over 0.04 ([V] experiments/neighbours, code_beside.csv)
@@ -69,6 +73,20 @@ def lost_to_others(own: float, others: float) -> float:
     """Share of what L2 holds of a kernel's data that others replace; they and it touch so much over what L2 keeps."""
     held = 1.0 - lost_share(own)
     return 1.0 - (1.0 - lost_share(own + others)) / held if held > 0.0 else 0.0
+
+
+def lost_code(own: float, others: float, from_l2: float, launches: float, on_sms: float) -> float:
+    """Share of its code that a kernel has lost to other programs, 0 to 1.
+
+    Args:
+        own: what DRAM moved for its own program since it came last, relative to what L2 keeps.
+        others: the same for others.
+        from_l2: share of its code that it loses where L2 does, 0 to 1.
+        launches: share of the kernel's launches that follow one of another program, 0 to 1.
+        on_sms: share of the kernel's SMs, and of its launches, on which and before which another program's kernel ran.
+    """
+    lost = from_l2 * lost_to_others(own, others)
+    return lost + (1.0 - lost) * (LOST_TO_LAUNCH * launches + LOST_ON_SMS * on_sms)
 
 
 def dram_queue(busy: float, under_way: float) -> float:
