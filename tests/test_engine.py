@@ -135,7 +135,7 @@ def test_a_launch_of_a_graph_waits_for_memory_that_others_use() -> None:
 def test_a_launch_of_a_graph_delays_the_blocks_of_other_streams() -> None:
     """Two launches of b while a runs: each delays its two blocks of 10 us by 0.5; b's own blocks have ended."""
     gpu = tiny(8)
-    delayed = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": 0.25, "launch_delay_us": 0.5}))
+    delayed = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": 0.25, "block_delay_us": 0.5}))
     a = stream("a", kernel("a", 2, 11.0))
     b = stream("b", host("wait", 5.0), kernel("b", 1, 2.0), kernel("b2", 1, 2.0))
     result, alone = played("leftover", a, b, gpu=delayed), played("leftover", b, gpu=delayed)

@@ -89,7 +89,7 @@ def test_an_sm_split_in_which_the_last_wave_matters() -> None:
 @pytest.mark.parametrize("policy", [*POLICIES, "inter-sm:sms=9+11", "time-slicing"])
 def test_clusters_and_persistent_kernels_run_as_one_process_a_block(policy: str) -> None:
     """Of 20 SMs two GPCs of 8 hold clusters of three; two kernels share their work, one has clusters for two waves."""
-    gpu = replace(tiny(20, jitter=0.02, graph_latency_us=0.25, launch_delay_us=0.5), sms_per_gpc=(8, 8, 2, 2))
+    gpu = replace(tiny(20, jitter=0.02, graph_latency_us=0.25, block_delay_us=0.5), sms_per_gpc=(8, 8, 2, 2))
 
     def large(id: str, duration_us: float, *grid: int) -> Kernel:
         wide = {"grid": grid, "dynamic_shared_memory_bytes": 200 << 10}

@@ -37,7 +37,7 @@ def tiny(sm_count: int = 4, latency_us: float = LATENCY_US, jitter: float = 0.0,
     simple = {"launch_latency_us": latency_us, "graph_latency_us": latency_us, "block_jitter": jitter}
     simple |= {
         "stream_turn_us": 0.0,
-        "launch_delay_us": 0.0,
+        "block_delay_us": 0.0,
         "kernel_gap_us": 0.0,
         "copy_gap_us": 0.0,
         "memset_gap_us": 0.0,

@@ -176,7 +176,7 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
         met = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
         launching = part.launching + wait_us / part.mean_us if part.model.in_graph else part.launching
         factor = own.running * fmean(shared, met) + (1.0 - own.running) * fmean(shared, shares)
-        factor += others.graph_launches * gpu.model.launch_delay_us
+        factor += others.graph_launches * gpu.model.block_delay_us
         turn = own.running * fmean(alternating, met) + (1.0 - own.running) * fmean(random, shares)
         whole += part.share * (launching + (1.0 - part.launching) * factor + turn)
     return max(1.0, whole)

@@ -372,7 +372,7 @@ class Device:
         if not self._slots:
             self._sms.restart_clock(self._env.now)
         elif launch.model.in_graph and self._domain_of_sm is None:
-            self._sms.delay(self._gpu.model.launch_delay_us)
+            self._sms.delay(self._gpu.model.block_delay_us)
         launch.slot = slot
         self._slots[slot] = launch
         if self._sms.mix_count() > MOST_MIXES:

@@ -100,10 +100,10 @@ class ModelConstants(Strict):
         "what the start of a kernel is later, on the mean, for each other stream that has a kernel under way or waits "
         "for another; in green contexts half of it, where there are several; a GPU file that does not give it has none",
     )
-    launch_delay_us: TimeUs = _constant(
+    block_delay_us: TimeUs = _constant(
         0.0,
         "us",
-        "how much later the blocks that run end for each launch of a CUDA graph in another stream; "
+        "how much later running blocks end for each launch of a CUDA graph in another stream; "
         "a GPU file that does not give it has none",
     )
     tensor_clock_share: Annotated[float, Field(gt=0, le=1)] = _constant(
