@@ -45,6 +45,7 @@ SAID = [  # words of the page with the numbers of the code
     f"ahead = {memory.IDLE_READ_US:g} B l1_read_bytes",
     f"under {domains.STAYS_BUSY:g} of what it serves at ψ = 0, before step 2, {domains.QUEUE_HALVINGS} bisections",
     f"({memory.CODE_LATENCY:g}J-1)",
+    f"L+(1-L)({memory.LOST_TO_LAUNCH:g}f+{memory.LOST_ON_SMS:g}g)",
     f"{memory.HIT_US * memory.HIT_QUEUE:.3g} λ + {memory.LAUNCH_READS * memory.IDLE_READ_US:g} (ρ² + ψ) later",
     f"{contention.DRAM_LATENCY_CYCLES:g}(missed+(1-missed)/{memory.MISS_LATENCY:g})",
     f"u_r/max({mixing.LEAST_LEFT:g}, 1-o_r)",

@@ -431,6 +431,16 @@ def no_lost_code() -> None:
     put(fit, "_code_share", lambda *launch: 0.0)
 
 
+def launches_keep_code() -> None:
+    """Launches of other programs empty no caches of code."""
+    put(memory, "LOST_TO_LAUNCH", 0.0)
+
+
+def sms_keep_code() -> None:
+    """Kernels of other programs on the same SMs take the place of no code there."""
+    put(memory, "LOST_ON_SMS", 0.0)
+
+
 def all_code_lost() -> None:
     """The caches of SMs keep no constants where L2 has lost them."""
     put(fit, "instruction_share", lambda mix: 1.0)
