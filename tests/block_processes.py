@@ -349,7 +349,8 @@ class SlowSMs:
         most = self.most_beside(tuple([pair for pair in self.mix_of(sm.number) if pair[0] != slot]), slot)
         if own >= min(launch.caps[sm.number], most):
             return 0
-        if sm.blocks and sm.carveout < launch.model.least_carveout_bytes:
+        model = launch.model
+        if sm.blocks and not model.least_carveout_bytes <= sm.carveout <= model.most_carveout_bytes:
             return 0
         if launch.tenant >= 0 and any(self.launches[b.slot].tenant != launch.tenant for b in sm.blocks):
             return 0

@@ -13,21 +13,23 @@ KIB = 1024
 
 
 @pytest.mark.parametrize(
-    ("gpu", "recorded_kib", "set_to_kib", "least_kib"),
+    ("gpu", "recorded_kib", "set_to_kib", "least_kib", "most_kib"),
     [
-        ("h200", None, 16, 16),  # eight blocks of 1 KiB, and 1 KiB each of the driver's
-        ("h200", 100, 100, 16),
-        ("h200", 8, 16, 16),
-        ("k40c", None, 48, 16),  # eight blocks of 1 KiB
-        ("k40c", 32, 32, 16),
+        ("h200", None, 16, 16, 228),  # eight blocks of 1 KiB, and 1 KiB each of the driver's
+        ("h200", 100, 100, 16, 228),
+        ("h200", 1, 16, 16, 228),  # too little for a block: no carve-out that it ran with
+        ("h200", 8, 8, 8, 8),  # less than a driver gives it: its program asked for that
+        ("k40c", None, 48, 16, 48),  # eight blocks of 1 KiB
+        ("k40c", 32, 32, 16, 48),
     ],
 )
 def test_what_an_idle_sm_is_set_to_and_what_a_kernel_joins(
-    gpu: str, recorded_kib: int | None, set_to_kib: int, least_kib: int
+    gpu: str, recorded_kib: int | None, set_to_kib: int, least_kib: int, most_kib: int
 ) -> None:
-    """Blocks of 256 threads: eight are resident."""
+    """Blocks of 256 threads: eight are resident, if shared memory holds as many."""
     mix = None if recorded_kib is None else Mix(shared_memory_config_bytes=recorded_kib * KIB)
     one = launch(8, 20.0, threads=256).model_copy(update={"static_shared_memory_bytes": KIB, "mix": mix})
     model = anchored(one.model_copy(update={"registers_per_thread": 32}), load_gpu(gpu))
-    assert model.blocks_per_sm == 8
-    assert (model.carveout_bytes, model.least_carveout_bytes) == (set_to_kib * KIB, least_kib * KIB)
+    assert model.blocks_per_sm == (8 if most_kib > 8 else 4)
+    assert model.carveout_bytes == set_to_kib * KIB
+    assert (model.least_carveout_bytes, model.most_carveout_bytes) == (least_kib * KIB, most_kib * KIB)

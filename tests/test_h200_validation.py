@@ -481,6 +481,7 @@ ELSEWHERE = {  # what other sets show, and no row of data/: the set and what of 
     "no-operands": ("resource_matrix, h200", "mma_int8/4|fma1/1|same"),
     "no-other-pipes": ("resource_matrix, h200", "half1/4|fp64_1/1|same"),
     "no-uncounted-pipe": ("resource_matrix, h200", "barrier/8|barrier/8|same"),
+    "no-asked-carveouts": ("resource_matrix, h200", "fma1/8|fma1/4|same"),
     "no-totals": ("resource_matrix, h200", "shared_8way/4|l1_16k/4|same"),
     "no-l1-sets": ("resource_matrix, h200", "l1_64k/4|l1_64k/4|same"),
     "counted-clusters": ("small, h200", "googlenet16/3a.5x5/fwd/IMPLICIT_PRECOMP_GEMM/TF32|8"),

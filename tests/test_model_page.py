@@ -9,7 +9,7 @@ import pytest
 
 from experiments.h200_validation.evidence import CELLS, LATENCY
 from experiments.h200_validation.variants import ABLATION, DESIGNS
-from gpusim.calibrate import blocks, fit, kernels, scaling
+from gpusim.calibrate import blocks, carveouts, fit, kernels, scaling
 from gpusim.engine import domains, skipping, sm_array
 from gpusim.model import clock, contention, front_end, kernel, memory, mixing
 from gpusim.trace import fields
@@ -85,7 +85,7 @@ SAID = [  # words of the page with the numbers of the code
     f"k is at most {front_end.CHANNELS - 1} ({front_end.CHANNELS} channels",
     f"moved by more than {sm_array.LOAD_STEP:g} since",
     f"at least {skipping.SKIPPED_WAVES} r",
-    f"compute capabilities below {fit.SIZED_BY_DRIVER:.1f} set",
+    f"compute capabilities below {carveouts.SIZED_BY_DRIVER:.1f} set",
 ]
 
 

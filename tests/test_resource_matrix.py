@@ -97,12 +97,14 @@ def test_a_kernel_beside_nothing_takes_its_isolated_time(data: Path) -> None:
     """The prediction that slowdowns are relative to is that of the same kernel with the same SMs."""
     gpu = load_gpu("h200")
     matrix = resource_matrix.Matrix(data / "h200", gpu)
+    assert matrix.later_us == LATER_US
+    matrix.later_us = 1000.0
     session = Session(gpu)
     model = Kernels(gpu, gpu).model(matrix.launches["fma1/4"], "")
     assert confined_us(model, 132, gpu) - model.latency_us == pytest.approx(200.0, rel=1e-3)
-    both = resource_matrix.predicted_us(matrix, session, ("fma1/4", "fma1/4"), 1000.0, "same", (132, 132))
+    both = resource_matrix.predicted_us(matrix, session, ("fma1/4", "fma1/4"), "same", (132, 132))
     assert both == pytest.approx((200.0, 200.0), rel=1e-2)
-    split = resource_matrix.predicted_us(matrix, session, ("fma1/4", "dram_read4/8"), 1000.0, "disjoint", (66, 66))
+    split = resource_matrix.predicted_us(matrix, session, ("fma1/4", "dram_read4/8"), "disjoint", (66, 66))
     assert split[0] == pytest.approx(confined_us(model, 66, gpu) - model.latency_us, rel=1e-2)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpusim.calibrate import blocks, fit, scaling
+from gpusim.calibrate import blocks, carveouts, fit, scaling
+from gpusim.calibrate.carveouts import Carveouts
 from gpusim.engine import sm_array
 from gpusim.engine.device import Device
 from gpusim.hardware.gpu import GPU
@@ -250,18 +251,27 @@ def any_memory_part() -> None:
 
 def no_carveouts() -> None:
     """Every SM holds all its shared memory for every kernel."""
-    put(fit, "carveouts", lambda launch, foot, blocks_per_sm, gpu: (gpu.limits.shared_memory_per_sm_bytes, 0))
+    put(
+        fit,
+        "carveouts",
+        lambda launch, gpu: Carveouts(gpu.limits.shared_memory_per_sm_bytes, 0, gpu.limits.shared_memory_per_sm_bytes),
+    )
+
+
+def no_asked_carveouts() -> None:
+    """Drivers size the carve-out for every kernel."""
+    put(carveouts, "_asked_bytes", lambda launch, gpu: None)
 
 
 def carveouts_as_set() -> None:
     """A kernel joins others only where the SM is set to what an idle one would be set to for it."""
     known = fit.carveouts
 
-    def carveouts(*arguments: Any) -> tuple[int, int]:
-        set_to, _ = known(*arguments)
-        return set_to, set_to
+    def as_set(*arguments: Any) -> Carveouts:
+        found = known(*arguments)
+        return found._replace(least=found.idle)
 
-    put(fit, "carveouts", carveouts)
+    put(fit, "carveouts", as_set)
 
 
 def registers_summed() -> None:

@@ -111,6 +111,7 @@ ABLATION = (
     Variant("any-memory-part", "memory may have had all of a time in which SMs were busy",
             patch=patches.any_memory_part),
     Variant("no-carveouts", "an SM holds all its shared memory for every kernel", patch=patches.no_carveouts),
+    Variant("no-asked-carveouts", "drivers size the carve-out for every kernel", patch=patches.no_asked_carveouts),
     Variant("registers-summed", "several kernels share an SM's registers as a whole", patch=patches.registers_summed),
     Variant("no-tiles", "blocks of persistent kernels share no work", patch=patches.no_tiles),
     Variant("no-late-last", "blocks that wait for an SM of a persistent kernel start as one is free",

@@ -13,6 +13,7 @@ from math import prod, sqrt
 from typing import NamedTuple
 
 from gpusim.calibrate.blocks import cluster_blocks, last_blocks, tiles, waits_for_all
+from gpusim.calibrate.carveouts import carveouts, recorded_carveout_bytes, resident_blocks
 from gpusim.engine.sm_array import AloneTimes, alone_on, run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import (
@@ -36,7 +37,7 @@ from gpusim.model.contention import (
 )
 from gpusim.model.context import in_graph, with_active_cycles
 from gpusim.model.kernel import KernelModel
-from gpusim.model.launchable import fitting_occupancy, launch_footprint
+from gpusim.model.launchable import launch_footprint
 from gpusim.model.memory import (
     IDLE_READ_US,
     MISS_LATENCY,
@@ -59,7 +60,6 @@ UNEQUAL = 0.1  # how much more active SMs are than recorded, which blocks of equ
 GOOD_FIT = 0.03  # a misfit small enough to look no further
 PARSIMONY = 0.01  # by how much a stronger preference must fit better
 LEAST_L1_BYTES = 28 * 1024  # of an SM, at the largest carve-out of its shared memory (228 of 256 KiB on an H100)
-SIZED_BY_DRIVER = 7.0  # compute capability from which on a driver sizes the carve-out of shared memory by the kernel
 START_BOUND = 0.9  # of the blocks that a device can start in a time: who starts more waits for that [D]
 BLOCK_ENDS_CYCLES = 2280.0  # of a block that nothing covers: its start and its end ([V] block_floor_us
 #   and block_refill_us of experiments/h200_microbench: 0.97 and 0.19 us of a GEMM's block without a main loop)
@@ -130,7 +130,7 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
 
 def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> Unfitted:
     """A launch as `anchored` has it before any replay."""
-    blocks_per_sm = fitting_occupancy(launch, gpu, place).blocks_per_sm
+    blocks_per_sm = resident_blocks(launch, gpu, place)
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
     mix, share = last_blocks(launch, gpu)
     last_us = share * (launch.duration_us - latency - ramp_us)  # the SMs are free: as if it came before the work
@@ -246,7 +246,8 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     """The kernel without what its replay alone tells, from a launch whose blocks worked for ``working_us``."""
     foot = launch_footprint(launch, gpu)
     residents = _recorded_residents(launch, foot, blocks_per_sm, gpu)
-    set_to, least = carveouts(launch, foot, blocks_per_sm, gpu)
+    carveout = carveouts(launch, gpu)
+    recorded_bytes = recorded_carveout_bytes(launch) or carveout.idle
     kernel = warp_demand(
         launch.mix,
         foot.warps,
@@ -256,7 +257,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         gpu.model,
         one_wave=waves(launch.blocks, blocks_per_sm, gpu.sm_count) <= 1.0,
         shared_bytes_per_warp=launch.shared_memory_per_block_bytes / foot.warps,
-        l1_bytes=gpu.limits.shared_memory_per_sm_bytes + LEAST_L1_BYTES - _recorded_carveout(launch, set_to),
+        l1_bytes=gpu.limits.shared_memory_per_sm_bytes + LEAST_L1_BYTES - recorded_bytes,
     )
     exposed = _exposed(launch, foot, residents, gpu)
     tiled = tiles(launch, blocks_per_sm, gpu)
@@ -279,8 +280,9 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         blocks_per_sm=blocks_per_sm,
         sm_count=gpu.sm_count,
         cluster_blocks=cluster_blocks(launch, blocks_per_sm, gpu),
-        carveout_bytes=set_to,
-        least_carveout_bytes=least,
+        carveout_bytes=carveout.idle,
+        least_carveout_bytes=carveout.least,
+        most_carveout_bytes=carveout.most,
         demand=kernel,
         on_tensor_cores=launch.on_tensor_cores(gpu.sm_count),
         held_clock=_held_clock(launch, free, gpu),
@@ -300,12 +302,6 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
         solo_us=launch.duration_us,
         seed=1,
     )
-
-
-def _recorded_carveout(launch: KernelLaunch, set_to: int) -> int:
-    """Shared memory that SMs were set to in the recording; where it does not tell, what an idle SM is set to."""
-    recorded = launch.mix.shared_memory_config_bytes if launch.mix is not None else None
-    return recorded or set_to
 
 
 def _recorded_residents(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> float:
@@ -565,23 +561,6 @@ def _apart(mix: Mix | None, gpu: GPU) -> float:
 def _dram_bytes(launch: KernelLaunch) -> float:
     mix = launch.mix
     return (mix.dram_read_bytes or 0.0) + (mix.dram_write_bytes or 0.0) if mix is not None else 0.0
-
-
-def carveouts(launch: KernelLaunch, foot: Footprint, blocks_per_sm: int, gpu: GPU) -> tuple[int, int]:
-    """Carve-out of an idle SM for a kernel, and the carve-out with which it joins other resident blocks.
-
-    The carve-out of an SM stays while blocks run. A kernel joins them where it holds as many of the kernel's blocks
-    as could be resident otherwise (experiments/h200_microbench, `carveout.csv`); an idle SM is often set to more, which
-    the recording tells. Where it does not, a driver sizes the carve-out by the kernel; before compute capability 7.0
-    SMs keep the largest unless a program asks for another [M].
-    """
-    needed = foot.shared_memory_bytes * blocks_per_sm
-    sizes = [kib * 1024 for kib in gpu.limits.shared_memory_carveouts_kib]
-    wanted = min((size for size in sizes if size >= needed), default=sizes[-1])
-    least = wanted if wanted < sizes[-1] else max(sizes[-2:][0], foot.shared_memory_bytes)
-    recorded = launch.mix.shared_memory_config_bytes if launch.mix is not None else None
-    default = wanted if float(gpu.compute_capability) >= SIZED_BY_DRIVER else sizes[-1]
-    return min(max(wanted, recorded or default), sizes[-1]), least
 
 
 def _preferences(model: KernelModel, mix: Mix | None) -> tuple[float, ...]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpusim.calibrate.fit import carveouts, work_blocks
+from gpusim.calibrate.carveouts import carveouts, resident_blocks
+from gpusim.calibrate.fit import work_blocks
 from gpusim.engine.sm_array import run_alone
 from gpusim.hardware.gpu import GPU
 from gpusim.model.contention import demand_elsewhere
 from gpusim.model.kernel import KernelModel
-from gpusim.model.launchable import fitting_occupancy, launch_footprint
+from gpusim.model.launchable import launch_footprint
 from gpusim.model.occupancy import waves
 from gpusim.trace.kernels import KernelLaunch
 
@@ -27,7 +28,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     one SM, are equal on both GPUs. Bytes from DRAM are the recorded ones: with 50 MiB of L2 for 60 a kernel moves 2 %
     more of them (median of 541; those with 20 to 40 MB of tensors 3 to 4 MB more, about 1 us of DRAM).
     """
-    fit = fitting_occupancy(launch, target, place)
+    blocks_per_sm = resident_blocks(launch, target, place)
     foot = launch_footprint(launch, target)
     clock = source.boost_clock_mhz / target.boost_clock_mhz
     lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
@@ -41,15 +42,16 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     loading = min(model.latency_us, launch.load_us or 0.0)
     launching = min(model.latency_us - loading, source.model.launch_latency_us)
     last_us = model.latency_us - loading - launching  # by the last blocks
-    set_to, least = carveouts(launch, foot, fit.blocks_per_sm, target)
+    carveout = carveouts(launch, target)
     moved = replace(
         model,
         footprint=foot,
-        blocks_per_sm=fit.blocks_per_sm,
+        blocks_per_sm=blocks_per_sm,
         sm_count=target.sm_count,
-        carveout_bytes=set_to,
-        least_carveout_bytes=least,
-        demand=replace(demand, one_wave=waves(launch.blocks, fit.blocks_per_sm, target.sm_count) <= 1.0),
+        carveout_bytes=carveout.idle,
+        least_carveout_bytes=carveout.least,
+        most_carveout_bytes=carveout.most,
+        demand=replace(demand, one_wave=waves(launch.blocks, blocks_per_sm, target.sm_count) <= 1.0),
         load=model.load._replace(dram=model.load.dram * bandwidth, l2=model.load.l2 * l2_bandwidth),
         wait=model.wait._replace(
             passing=model.wait.passing * kept / bandwidth,

@@ -10,7 +10,7 @@ cdef class Launches:
     cdef long long sms, slots, width, active_count
     cdef bint placed_all
     cdef list saved, described
-    cdef long long[::1] active, need, wanted_carveout, least_carveout, cluster, shared, late_last, seed, on_tensor_cores, tenant
+    cdef long long[::1] active, need, wanted_carveout, least_carveout, most_carveout, cluster, shared, late_last, seed, on_tensor_cores, tenant
     cdef long long[::1] together, cap, waiting, resident, unfinished, next_block, next_tile, all_tiles
     cdef long long[::1] row, length_count, sms_used
     cdef long long[::1] evicted, gated, here, ran, tiles_ran

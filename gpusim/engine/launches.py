@@ -50,6 +50,7 @@ class Launches:
         self.need = zeros(slots * RESOURCES)
         self.wanted_carveout = zeros(slots)
         self.least_carveout = zeros(slots)
+        self.most_carveout = zeros(slots)
         self.cluster = zeros(slots)  # blocks of a cluster
         self.shared = zeros(slots)  # whether its blocks share its work as they go, in tiles
         self.late_last = zeros(slots)  # whether those that wait while some end must let all that run end
@@ -136,6 +137,7 @@ class Launches:
             self.need[slot * RESOURCES + r] = need[r]
         self.wanted_carveout[slot] = model.carveout_bytes
         self.least_carveout[slot] = model.least_carveout_bytes
+        self.most_carveout[slot] = model.most_carveout_bytes
         self.cluster[slot] = model.cluster_blocks
         self.all_tiles[slot] = model.tiles
         self.shared[slot] = 1 if model.tiles > model.blocks else 0

@@ -211,9 +211,9 @@ class Residents:
         r = slot * RESOURCES
         shared = self.launches.wanted_carveout[slot]
         if self.count[sm] > 0:
-            if self.carveout[sm] < self.launches.least_carveout[slot]:
-                return False
             shared = self.carveout[sm]
+            if shared < self.launches.least_carveout[slot] or shared > self.launches.most_carveout[slot]:
+                return False
         if (
             self.used[u] + self.launches.need[r] > self.limit[0]
             or self.used[u + 1] + self.launches.need[r + 1] > shared

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,8 @@ class Matrix:
         pairs = _medians(folder / PAIRS, ("first", "second", "placement"), ("first_end_us", "shared_sms"))
         # the medians of the runs of each pair in each order and placement
         self.pairs = {pair: run for pair, run in pairs.items() if {*pair[:2]} <= self.launches.keys()}
+        # when the second of a pair can start, after the first: as on the median, since some wait for room
+        self.later_us = median(run["second_start_us"] for run in self.pairs.values()) if self.pairs else 0.0
 
     def us(self, kernel: str, part: str) -> float:
         """Isolated time on all SMs, or on the first or second half of them."""
@@ -158,7 +160,7 @@ def matrix_points(matrix: Matrix) -> Iterator[Point]:
         starts = 0.0, run["second_start_us"]
         ends = run["first_end_us"], run["second_end_us"]
         overlap = max(0.0, min(ends) - max(starts))
-        predicted = predicted_us(matrix, session, (first, second), starts[1], placement, sms)
+        predicted = predicted_us(matrix, session, (first, second), placement, sms)
         for i, (kernel, beside, order) in enumerate(((first, second, "first"), (second, first, "second"))):
             us = ends[i] - starts[i]
             before, after = (matrix.done_us(kernel, parts[i], run[f"{order}_done_{at}"]) for at in ("before", "after"))
@@ -177,13 +179,13 @@ def matrix_points(matrix: Matrix) -> Iterator[Point]:
 
 
 def predicted_us(
-    matrix: Matrix, session: Session, pair: tuple[str, str], later_us: float, placement: str, sms: Sequence[int]
+    matrix: Matrix, session: Session, pair: tuple[str, str], placement: str, sms: Sequence[int]
 ) -> tuple[float, float]:
     """Times of two kernels, the first the older, from the first block's start to the last one's end.
 
-    The second is there after ``later_us``. ``sms`` are those of each, where they are disjoint.
+    ``sms`` are those of each, where they are disjoint.
     """
-    late = Host(id="late", kind="host", what="other", duration_us=max(0.0, later_us))
+    late = Host(id="late", kind="host", what="other", duration_us=max(0.0, matrix.later_us))
     launches = [
         Kernel(id=name, kind="kernel", kernel=matrix.launches[kernel]) for name, kernel in zip("ab", pair, strict=True)
     ]

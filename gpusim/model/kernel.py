@@ -35,7 +35,8 @@ class KernelModel:
     sm_count: int  # SMs of the GPU that it is replayed on
     cluster_blocks: int  # blocks that start together, on SMs of one GPC; 1: each starts by itself
     carveout_bytes: int  # shared memory that an idle SM is set to for it
-    least_carveout_bytes: int  # shared memory that an SM with other blocks must be set to for its own to join them
+    least_carveout_bytes: int  # shared memory that an SM with other blocks must be set to for its own to join them,
+    most_carveout_bytes: int  # and may be set to
     demand: WarpDemand  # of its warps on an SM
     on_tensor_cores: bool  # whether it computes on tensor cores
     held_clock: float  # clock of the SMs that the power limit left it in the recording, over that without one
