@@ -251,16 +251,17 @@ def any_memory_part() -> None:
 
 def no_carveouts() -> None:
     """Every SM holds all its shared memory for every kernel."""
-    put(
-        fit,
-        "carveouts",
-        lambda launch, gpu: Carveouts(gpu.limits.shared_memory_per_sm_bytes, 0, gpu.limits.shared_memory_per_sm_bytes),
-    )
+
+    def largest(launch: KernelLaunch, gpu: GPU, _: GPU) -> Carveouts:
+        return Carveouts(gpu.limits.shared_memory_per_sm_bytes, 0, gpu.limits.shared_memory_per_sm_bytes)
+
+    no_asked_carveouts()
+    put(fit, "carveouts", largest)
 
 
 def no_asked_carveouts() -> None:
     """Drivers size the carve-out for every kernel."""
-    put(carveouts, "_asked_bytes", lambda launch, gpu: None)
+    put(carveouts, "_asked_bytes", lambda *_: None)
 
 
 def carveouts_as_set() -> None:

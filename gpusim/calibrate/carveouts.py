@@ -19,8 +19,8 @@ class Carveouts(NamedTuple):
     most: int
 
 
-def carveouts(launch: KernelLaunch, gpu: GPU) -> Carveouts:
-    """Carve-outs for a kernel.
+def carveouts(launch: KernelLaunch, gpu: GPU, recorded_on: GPU) -> Carveouts:
+    """Carve-outs for a kernel on a GPU, from its recording on one.
 
     The carve-out of an SM stays while blocks run. A kernel joins them where it holds as many of the kernel's blocks
     as could be resident otherwise (experiments/h200_microbench, `carveout.csv`); an idle SM is often set to more, which
@@ -28,24 +28,23 @@ def carveouts(launch: KernelLaunch, gpu: GPU) -> Carveouts:
     SMs keep the largest unless a program asks for another [M]. If the recording has less, the program asked for that:
     the kernel then joins others only where the SM is set to just as much (`carveout.csv`, experiments/resource_matrix).
     """
-    asked, recorded = _asked_bytes(launch, gpu), recorded_carveout_bytes(launch)
+    asked, recorded = _asked_bytes(launch, gpu, recorded_on), recorded_carveout_bytes(launch)
     if asked is not None:
         return Carveouts(asked, asked, asked)
     sizes, wanted = _sizes(gpu), _wanted_bytes(launch, gpu)
-    block_bytes = launch_footprint(launch, gpu).shared_memory_bytes
-    least = wanted if wanted < sizes[-1] else max(sizes[-2:][0], block_bytes)
+    least = wanted if wanted < sizes[-1] else max(sizes[-2:][0], _block_bytes(launch, gpu))
     default = wanted if float(gpu.compute_capability) >= SIZED_BY_DRIVER else sizes[-1]
     return Carveouts(min(max(wanted, recorded or default), sizes[-1]), least, most=sizes[-1])
 
 
-def resident_blocks(launch: KernelLaunch, gpu: GPU, place: str = "") -> int:
+def resident_blocks(launch: KernelLaunch, gpu: GPU, recorded_on: GPU, place: str = "") -> int:
     """Most resident blocks of a kernel on an SM: no more than the carve-out holds that its program asked for.
 
     Raises:
         InputError: none fits; ``place`` says where in the trace the launch stands.
     """
-    most, asked = fitting_occupancy(launch, gpu, place).blocks_per_sm, _asked_bytes(launch, gpu)
-    return most if asked is None else asked // launch_footprint(launch, gpu).shared_memory_bytes
+    most, asked = fitting_occupancy(launch, gpu, place).blocks_per_sm, _asked_bytes(launch, gpu, recorded_on)
+    return most if asked is None else min(most, asked // _block_bytes(launch, gpu))
 
 
 def recorded_carveout_bytes(launch: KernelLaunch) -> int | None:
@@ -53,17 +52,27 @@ def recorded_carveout_bytes(launch: KernelLaunch) -> int | None:
     return launch.mix.shared_memory_config_bytes if launch.mix is not None else None
 
 
-def _asked_bytes(launch: KernelLaunch, gpu: GPU) -> int | None:
-    """The carve-out that a program asked for, where it is less than a driver gives but holds a block; else None."""
-    recorded, block_bytes = recorded_carveout_bytes(launch), launch_footprint(launch, gpu).shared_memory_bytes
-    return recorded if recorded is not None and block_bytes <= recorded < _wanted_bytes(launch, gpu) else None
+def _asked_bytes(launch: KernelLaunch, gpu: GPU, recorded_on: GPU) -> int | None:
+    """The carve-out that a program asked for: where the recording has less than a driver gives, but room for a block.
+
+    A GPU without that size gives the next one.
+    """
+    recorded = recorded_carveout_bytes(launch)
+    if recorded is None or not 0 < _block_bytes(launch, recorded_on) <= recorded < _wanted_bytes(launch, recorded_on):
+        return None
+    sizes = _sizes(gpu)
+    needed = max(recorded, _block_bytes(launch, gpu))
+    return min((size for size in sizes if size >= needed), default=sizes[-1])
 
 
 def _wanted_bytes(launch: KernelLaunch, gpu: GPU) -> int:
     """The smallest size that holds as many blocks as could be resident otherwise, or the largest."""
-    needed = launch_footprint(launch, gpu).shared_memory_bytes * launch_occupancy(launch, gpu).blocks_per_sm
-    sizes = _sizes(gpu)
+    needed, sizes = _block_bytes(launch, gpu) * launch_occupancy(launch, gpu).blocks_per_sm, _sizes(gpu)
     return min((size for size in sizes if size >= needed), default=sizes[-1])
+
+
+def _block_bytes(launch: KernelLaunch, gpu: GPU) -> int:
+    return launch_footprint(launch, gpu).shared_memory_bytes
 
 
 def _sizes(gpu: GPU) -> list[int]:

@@ -130,7 +130,7 @@ def _starting(model: KernelModel, working_us: float, gpu: GPU) -> KernelModel:
 
 def unfitted(launch: KernelLaunch, gpu: GPU, place: str = "") -> Unfitted:
     """A launch as `anchored` has it before any replay."""
-    blocks_per_sm = resident_blocks(launch, gpu, place)
+    blocks_per_sm = resident_blocks(launch, gpu, gpu, place)
     latency, ramp_us = _before_work_us(launch, blocks_per_sm, gpu)
     mix, share = last_blocks(launch, gpu)
     last_us = share * (launch.duration_us - latency - ramp_us)  # the SMs are free: as if it came before the work
@@ -246,7 +246,7 @@ def _shape(launch: KernelLaunch, blocks_per_sm: int, working_us: float, gpu: GPU
     """The kernel without what its replay alone tells, from a launch whose blocks worked for ``working_us``."""
     foot = launch_footprint(launch, gpu)
     residents = _recorded_residents(launch, foot, blocks_per_sm, gpu)
-    carveout = carveouts(launch, gpu)
+    carveout = carveouts(launch, gpu, gpu)
     recorded_bytes = recorded_carveout_bytes(launch) or carveout.idle
     kernel = warp_demand(
         launch.mix,

@@ -28,7 +28,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     one SM, are equal on both GPUs. Bytes from DRAM are the recorded ones: with 50 MiB of L2 for 60 a kernel moves 2 %
     more of them (median of 541; those with 20 to 40 MB of tensors 3 to 4 MB more, about 1 us of DRAM).
     """
-    blocks_per_sm = resident_blocks(launch, target, place)
+    blocks_per_sm = resident_blocks(launch, target, source, place)
     foot = launch_footprint(launch, target)
     clock = source.boost_clock_mhz / target.boost_clock_mhz
     lanes = clock * source.fp32_lanes_per_sm / target.fp32_lanes_per_sm
@@ -42,7 +42,7 @@ def transferred(model: KernelModel, launch: KernelLaunch, source: GPU, target: G
     loading = min(model.latency_us, launch.load_us or 0.0)
     launching = min(model.latency_us - loading, source.model.launch_latency_us)
     last_us = model.latency_us - loading - launching  # by the last blocks
-    carveout = carveouts(launch, target)
+    carveout = carveouts(launch, target, source)
     moved = replace(
         model,
         footprint=foot,

@@ -41,8 +41,10 @@ class CachedCode:
         self._sm_count = gpu.sm_count
         self._count = 0  # kernels that came
         self._latest = [0] * len(names)  # by program: when its latest kernel came,
-        self._other_code = [0] * len(names)  # when the latest of another with code that the program lacks,
-        self._other_on = [0.0] * len(names)  # the share of the SMs that it had a block for,
+        self._foreign_at = [0] * len(names)  # when the latest foreign one came: another's, of code that it lacks,
+        self._foreign_sms = [0.0] * len(
+            names
+        )  # the largest share of the SMs that those since its latest had blocks for,
         self._moved = [0.0] * len(names)  # and what DRAM moved for it, relative to what L2 keeps
         self._last: dict[tuple[int, str], _Came] = {}  # by program and name
 
@@ -51,10 +53,11 @@ class CachedCode:
         lost = self._lost(model, program)
         self._count += 1
         self._latest[program] = self._count
+        self._foreign_sms[program] = 0.0
         for other, names in enumerate(self._names):
             if other != program and (self._apart or model.name not in names):
-                self._other_code[other] = self._count
-                self._other_on[other] = min(1.0, model.blocks / self._sm_count)
+                self._foreign_at[other] = self._count
+                self._foreign_sms[other] = max(self._foreign_sms[other], min(1.0, model.blocks / self._sm_count))
         self._moved[program] += model.blocks * model.dram_share_us / self._kept_us
         self._last[program, model.name] = _Came(self._count, self._moved[program], self._moved_by_others(program))
         return lost
@@ -62,15 +65,15 @@ class CachedCode:
     def _lost(self, model: KernelModel, program: int) -> float:
         came = self._last.get((program, model.name))
         own = others = 0.0
-        if came is not None and self._other_code[program] > came.at:
+        if came is not None and self._foreign_at[program] > came.at:
             own, others = self._moved[program] - came.own, self._moved_by_others(program) - came.others
-        after_other = 0 < self._latest[program] < self._other_code[program]
+        after_foreign = 0 < self._latest[program] < self._foreign_at[program]
         return lost_code(
             own,
             others,
             model.instruction_share if self._apart else 1.0,
-            launches=after_other and not self._in_turn,
-            on_sms=self._other_on[program] if after_other and not self._apart else 0.0,
+            launches=after_foreign and not self._in_turn,
+            on_sms=self._foreign_sms[program] if after_foreign and not self._apart else 0.0,
         )
 
     def _moved_by_others(self, program: int) -> float:

@@ -331,8 +331,8 @@ class SMArray:
         return self.domains.dram_load[domain], self.domains.l2_load[domain]
 
     def delay(self, us: float) -> None:
-        """Let all blocks that run end so much later."""
-        self.domains.pass_time(-us)
+        """Let running blocks end later, by the share of some time for which they wait for data."""
+        self.domains.delay(us)
 
     def launch_wait(self, sm: int) -> float:
         """Delay of a launch of a CUDA graph by the present traffic of the memory domain of an SM, us."""

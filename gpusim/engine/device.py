@@ -518,7 +518,11 @@ class Device:
 
     def _progress(self, kernel: int) -> Sequence[float]:
         slot = self._launches[kernel].slot
-        return [0.0] * self._gpu.sm_count if slot is None else self._sms.work_done_by_sm(slot)
+        if slot is None:
+            return [0.0] * self._gpu.sm_count
+        return [
+            max(0.0, done) for done in self._sms.work_done_by_sm(slot)
+        ]  # delayed blocks may have more left than all
 
     def work_done(self, launch: Launch) -> float:
         """Share of a launch's work that is done (0 to 1). Running blocks count in part."""

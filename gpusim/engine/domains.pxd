@@ -16,6 +16,8 @@ cdef class Domains:
     cdef void forget_loads(self) noexcept
     @cython.locals(d=cython.longlong, i=cython.longlong, clock=cython.longlong)
     cdef void pass_time(self, double passed) noexcept
+    @cython.locals(i=cython.longlong, slot=cython.longlong, waiting=cython.double, clock=cython.longlong)
+    cdef void delay(self, double us) noexcept
     @cython.locals(served=cython.double)
     cdef void watch(self, long long domain) noexcept
     @cython.locals(d=cython.longlong)

@@ -79,6 +79,15 @@ class Domains:
                 clock = d * self.slots + self.launches.active[i]
                 self.virtual[clock] += passed / self.slowdown[clock]
 
+    def delay(self, us: float) -> None:
+        """Let running blocks end later, by the share of some time for which they wait for data."""
+        launches = self.launches
+        for i in range(launches.active_count):
+            slot = launches.active[i]
+            waiting = launches.wait[slot * WAIT]
+            for clock in range(slot, self.count * self.slots, self.slots):
+                self.virtual[clock] -= us * waiting / self.slowdown[clock]
+
     def watch(self, domain: int) -> None:
         """Note when a domain's load has moved far enough to matter, its clock has, or what it serves no longer fits.
 

@@ -103,7 +103,7 @@ class ModelConstants(Strict):
     block_delay_us: TimeUs = _constant(
         0.0,
         "us",
-        "how much later running blocks end for each launch of a CUDA graph in another stream; "
+        "how much later blocks end that wait for data all the time, for each launch of a CUDA graph in another stream; "
         "a GPU file that does not give it has none",
     )
     tensor_clock_share: Annotated[float, Field(gt=0, le=1)] = _constant(

@@ -20,8 +20,10 @@ LEAST_SHARE = 0.8  # of what L2 and DRAM sustain of streams, that they sustain o
 HIT_QUEUE = 1.5  # how much longer, relative, a hit in L2 takes where L2 is as busy as it can be [D]
 MISS_LATENCY = 2.34  # of DRAM over L2, both idle: 355 and 152 ns ([V] experiments/h200_microbench, memory.csv)
 CODE_LATENCY = 5.2  # of code that caches have lost, over that as recorded ([V] experiments/neighbours, code_beside.csv)
-LOST_TO_LAUNCH = 0.31  # of a program's code, by a launch of another: it then takes 2.3 times as long as recorded ([V]
-# experiments/advise, kernels_beside_spins.csv)
+LOST_TO_LAUNCH = (
+    0.26  # of a program's code, by a launch of another: it then takes 2.1 times as long as recorded. Fitted with
+)
+# `block_delay_us` to whole programs beside kernels that only spin ([V] experiments/advise, beside_spins.csv)
 LOST_ON_SMS = 0.3  # of it, by a kernel of another program on the same SMs: about what four pairs of programs lose whose
 # kernels take turns ([D]; experiments/advise, interleaved.csv)
 STREAM_QUEUE = 1.0  # how much longer, relative, reads from DRAM take where it is as busy as it can be: of a copy on an
