@@ -135,7 +135,7 @@ class SlowSMs:
     def delay(self, us: float) -> None:
         for block in (block for sm in self.sms for block in sm.blocks):
             self._charge(block)
-            block.work += block.rate * us
+            block.work += block.rate * us * self.launches[block.slot].model.wait.share
             if block.process is not None:
                 block.process.interrupt("delay")
 

@@ -6,6 +6,7 @@ import pytest
 from tiny import launch
 
 from gpusim import load_gpu
+from gpusim.calibrate.carveouts import carveouts, resident_blocks
 from gpusim.calibrate.fit import anchored
 from gpusim.trace.kernels import Mix
 
@@ -33,3 +34,27 @@ def test_what_an_idle_sm_is_set_to_and_what_a_kernel_joins(
     assert model.blocks_per_sm == (8 if most_kib > 8 else 4)
     assert model.carveout_bytes == set_to_kib * KIB
     assert (model.least_carveout_bytes, model.most_carveout_bytes) == (least_kib * KIB, most_kib * KIB)
+
+
+@pytest.mark.parametrize(
+    ("recorded_on", "kib", "recorded_kib", "gpu", "expected", "blocks"),
+    [
+        ("a100-80", 40, 164, "h200", (228, 196, 228), 5),  # all that it had was not asked for
+        ("h200", 1, 8, "a100-80", (8, 8, 8), 4),
+        ("h200", 1, 8, "t4", (32, 32, 32), 4),  # its smallest, and no more blocks than warps allow
+        ("h200", 1, 100, "t4", (64, 32, 64), 4),
+    ],
+)
+def test_what_was_asked_for_is_decided_where_it_was_recorded(
+    recorded_on: str, kib: int, recorded_kib: int, gpu: str, expected: tuple[int, int, int], blocks: int
+) -> None:
+    one = launch(8, 20.0, threads=256).model_copy(
+        update={
+            "static_shared_memory_bytes": kib * KIB,
+            "registers_per_thread": 32,
+            "mix": Mix(shared_memory_config_bytes=recorded_kib * KIB),
+        }
+    )
+    source, target = load_gpu(recorded_on), load_gpu(gpu)
+    assert carveouts(one, target, source) == tuple(size * KIB for size in expected)
+    assert resident_blocks(one, target, source) == blocks

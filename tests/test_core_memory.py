@@ -260,3 +260,15 @@ def test_who_is_slowed_on_its_way_is_served_less(core: ModuleType) -> None:
     submit(array, 1, 1, caps=[0, 1], dram=0.8)
     line(array, 1)
     assert ends(array) == [(0, pytest.approx(1.3)), (1, pytest.approx(1.8))]
+
+
+@on_every_core
+def test_a_delay_lengthens_what_waits_for_data(core: ModuleType) -> None:
+    """Blocks of 4 us; after two of them a delay of 3 us, of which one feels all, one a third and one nothing."""
+    array = array_of(core, 3, rates=own_pace(0.25, 0.25, 0.25))
+    for slot, share in enumerate((1.0, 1.0 / 3.0, 0.0)):
+        submit(array, slot, 1, caps=[int(sm == slot) for sm in range(3)], wait=MemoryWait(share=share))
+    line(array, 0, 1, 2, queues=[0, 1, 2])
+    assert array.advance(2.0) < 0
+    array.delay(3.0)
+    assert ends(array) == [(2, pytest.approx(4.0)), (1, pytest.approx(5.0)), (0, pytest.approx(7.0))]

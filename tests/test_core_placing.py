@@ -107,6 +107,15 @@ def test_a_kernel_joins_others_where_the_carveout_is_what_it_needs_though_less_t
     assert array.free(0)[1] == 40 - 20
 
 
+def test_a_kernel_of_which_a_carveout_was_asked_joins_others_only_with_that_one(core: ModuleType) -> None:
+    for set_to, residents in ((40, [1]), (60, [0])):
+        array = array_of(core, 1, (1000, 100, 64, 32), rates=own_pace(1.0, 1.0))
+        submit(array, 0, 1, need=(0, 10, 1, 1), carveout=set_to)
+        submit(array, 1, 1, need=(0, 10, 1, 1), carveout=40, most_carveout=40)
+        line(array, 0, 1, queues=[0, 1])
+        assert array.residents_by_sm(1) == residents
+
+
 def test_the_first_blocks_of_a_launch_take_longer(core: ModuleType) -> None:
     array = array_of(core, 2, rates=own_pace(0.5))
     submit(array, 0, 5, caps=1, ramps=(0.25,))

@@ -19,7 +19,7 @@ from gpusim.model.front_end import turn_wait_us
 from gpusim.model.memory import launch_wait_us
 from gpusim.policies.interface import Eviction, Grant, Partition, Policy, View
 from gpusim.session import Session
-from gpusim.trace.kernels import Mix
+from gpusim.trace.kernels import Mix, WarpStalls
 from gpusim.trace.operations import Kernel, LoopArrivals, Operation, TimesArrivals
 
 TRACES = Path(__file__).parents[1] / "traces"
@@ -132,17 +132,20 @@ def test_a_launch_of_a_graph_waits_for_memory_that_others_use() -> None:
     assert run_of(apart, "b").waited_us == pytest.approx(0.0)
 
 
-def test_a_launch_of_a_graph_delays_the_blocks_of_other_streams() -> None:
-    """Two launches of b while a runs: each delays its two blocks of 10 us by 0.5; b's own blocks have ended."""
+def test_a_launch_of_a_graph_delays_blocks_of_other_streams_that_wait_for_data() -> None:
+    """Two launches of b while a runs: 0.5 us each for the 3/4 of its time in which it waits; no block of b runs."""
     gpu = tiny(8)
     delayed = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": 0.25, "block_delay_us": 0.5}))
-    a = stream("a", kernel("a", 2, 11.0))
+    waits = launch(2, 11.0).model_copy(update={"mix": Mix(stalls=WarpStalls(long_scoreboard=3.0, wait=1.0))})
+    a = stream("a", Kernel(id="a", kernel=waits))
     b = stream("b", host("wait", 5.0), kernel("b", 1, 2.0), kernel("b2", 1, 2.0))
     result, alone = played("leftover", a, b, gpu=delayed), played("leftover", b, gpu=delayed)
-    assert run_of(result, "a").end_us == pytest.approx(12.0)
+    assert run_of(result, "a").end_us == pytest.approx(11.0 + 2 * 0.75 * 0.5)
     assert [run_of(result, id).end_us for id in ("b", "b2")] == [run_of(alone, id).end_us for id in ("b", "b2")]
     apart = played("leftover", a, b.model_copy(update={"gpu": 1}), gpu=delayed)
     assert run_of(apart, "a").end_us == pytest.approx(11.0)
+    computes = stream("a", kernel("a", 2, 11.0))
+    assert run_of(played("leftover", computes, b, gpu=delayed), "a").end_us == pytest.approx(11.0)
 
 
 def test_a_stream_that_waits_for_another_delays_kernels_too() -> None:

@@ -141,7 +141,7 @@ int main() {
          },
          2500},
     };
-    std::printf("gpu,kernel,others,spin_ns,launches_beside,alone_ns,beside_ns\n");
+    std::printf("gpu,kernel,others,spin_ns,launches_beside,ns\n");
     for (const Load& load : loads) {
         cudaGraphExec_t mine = graph(own, [&] { load.launch(own, times, data, set, load.turns); });
         auto run = [&](const char* others, unsigned ns, double* beside) {
@@ -161,7 +161,6 @@ int main() {
                 DO(cudaStreamWaitEvent(own, open, 0));
                 DO(cudaStreamWaitEvent(other, open, 0));
                 if (exec) DO(cudaGraphLaunch(exec, other));
-                if (*others == 'n') spins<<<1, 32, 0, other>>>(nullptr, 3000000);  // holds its SM all the while
                 if (*others == 's')
                     for (int i = 0; i < OTHERS; i++) spins<<<1, 32, 0, other>>>(log + i, ns);
                 spins<<<1, 32, 0, own>>>(nullptr, 100000);  // the others run by then
@@ -182,13 +181,11 @@ int main() {
             *beside = found[ROUNDS / 2].second;
             return found[ROUNDS / 2].first;
         };
-        double none = 0;
-        const double alone = run("none", 0, &none);
         for (const char* others : {"graph", "stream"})
             for (unsigned ns : {1000u, 2000u, 5000u, 10000u}) {
                 double count = 0;
                 const double beside = run(others, ns, &count);
-                std::printf("%s,%s,%s,%u,%.0f,%.0f,%.0f\n", properties.name, load.name, others, ns, count, alone, beside);
+                std::printf("%s,%s,%s,%u,%.0f,%.0f\n", properties.name, load.name, others, ns, count, beside);
             }
         DO(cudaGraphExecDestroy(mine));
     }

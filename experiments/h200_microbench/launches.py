@@ -1,16 +1,18 @@
 """What launches wait for beside other kernels: `python experiments/h200_microbench/launches.py` prints it.
 
 launches_under_load.cu wrote launches_under_load.csv. The wait of the model (`gpusim.model.memory.launch_wait_us`) is
-beside the measured ones. other_launches.cu wrote other_launches.csv: launches beside those of another stream.
+beside the measured ones. other_launches.cu wrote other_launches.csv: launches beside those of another stream. And
+delayed_blocks.cu wrote delayed_blocks.csv: blocks that run while another stream launches kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, linear_regression
 
 from experiments.rows import lines
+from gpusim.common.tables import grouped
 from gpusim.hardware.gpu import load_gpu
 from gpusim.model.memory import IDLE_READ_US, dram_queue, launch_wait_us
 
@@ -103,5 +105,16 @@ def beside_launches() -> Iterator[str]:
         yield f"{name:<22}{kernels:>10}{blocks:>8}{int(works_ns) / 1e3:11g}{alone:11.2f}{longer}"
 
 
+def delayed_blocks() -> Iterator[str]:
+    """How much later a long kernel ends for each launch beside it, us: the slope over more and more launches."""
+    yield f"{'kernel of 100 blocks':<40}{'us':>8}{'graph beside':>16}{'stream beside':>16}"
+    for kernel, of in grouped(lines(HERE / "delayed_blocks.csv"), lambda row: row["kernel"]).items():
+        slopes = ""
+        for others in ("graph", "stream"):
+            points = [(int(row["launches_beside"]), int(row["ns"]) / 1e3) for row in of if row["others"] == others]
+            slopes += f"{linear_regression(*zip(*points, strict=True)).slope:16.2f}"
+        yield f"{kernel:<40}{min(int(row['ns']) for row in of) / 1e3:8.0f}{slopes}"
+
+
 if __name__ == "__main__":
-    print("\n".join((*table(), "", summary(), "", *beside_launches())))
+    print("\n".join((*table(), "", summary(), "", *beside_launches(), "", *delayed_blocks())))

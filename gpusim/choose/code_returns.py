@@ -29,9 +29,9 @@ class Return(NamedTuple):
 class Others(NamedTuple):
     """What another program does per us of an isolated pass of one."""
 
-    kernels: float  # started whose code the one lacks
+    foreign: float  # kernels started whose code the one lacks
     moved: float  # by DRAM, relative to what L2 keeps
-    graph_launches: float  # of CUDA graphs
+    graph_launches: float  # launches of CUDA graphs
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Code:
     names: Mapping[str, int]  # how often it runs each kernel in a pass
     moved: float  # by DRAM in a pass, relative to what L2 keeps
     graph_launches: int  # kernels of CUDA graphs in a pass
-    filled: float  # mean share of the SMs for which a kernel has a block
+    sms_share: float  # mean share of the SMs for which a kernel has a block
     us: float  # an isolated pass
 
     def beside(self, other: Code, pace: float, apart: bool) -> Others:
@@ -52,18 +52,22 @@ class Code:
             pace: its progress over that of this one, each relative to its isolated run.
             apart: each has SMs of its own, and copies of its code.
         """
-        kernels = fsum(count for name, count in other.names.items() if apart or name not in self.names)
-        return Others(*(each / other.us * pace for each in (kernels, other.moved, other.graph_launches)))
+        foreign = fsum(count for name, count in other.names.items() if apart or name not in self.names)
+        return Others(*(each / other.us * pace for each in (foreign, other.moved, other.graph_launches)))
 
     def mean_lost(self, returns: Sequence[Return], others: Others, from_l2: float, shared_sms: float) -> float:
         """Mean share of their code that kernels of this program have lost, 0 to 1.
 
-        ``from_l2`` is as of `lost_code`, ``shared_sms`` the share of the SMs on which another's kernel runs.
+        Args:
+            returns: kernels that wait for code, as they come again.
+            others: what another program does meanwhile.
+            from_l2: share of their code that they lose where L2 does, 0 to 1.
+            shared_sms: share of their SMs on which the other program's kernels run, 0 to 1.
         """
-        after = min(1.0, others.kernels * self.us / fsum(self.names.values()))
+        after = min(1.0, others.foreign * self.us / fsum(self.names.values()))
         return fsum(
             share
-            * lost_code(own, us * others.moved, from_l2 * min(1.0, us * others.kernels), after, after * shared_sms)
+            * lost_code(own, us * others.moved, from_l2 * min(1.0, us * others.foreign), after, after * shared_sms)
             for share, own, us in returns
         )
 

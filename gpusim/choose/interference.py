@@ -163,7 +163,7 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
     waits_us = [_launch_wait_us(_alone(its.model, sms[1] if sms else gpu.sm_count)) for its in other.parts]
     wait_us = other.running * fmean(waits_us, shares)
     for part in own.parts:
-        shared_sms, from_l2 = (0.0, part.instruction_share) if apart else (other.code.filled, 1.0)
+        shared_sms, from_l2 = (0.0, part.instruction_share) if apart else (other.code.sms_share, 1.0)
         gone = own.code.mean_lost(part.returns, others, from_l2, shared_sms)
         beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
         alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
@@ -173,11 +173,13 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
             running = (1.0 - its.launching) / part.mean_us
             alternating.append(0.0 if one is not None else max(0.0, its.mean_us * running - part.launching))
             random.append(0.0 if one is not None else its.left_us * running)
-        met = [its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)]
+        weights = [
+            its.share if one is not None else its.frequency for one, its in zip(beside, other.parts, strict=True)
+        ]
         launching = part.launching + wait_us / part.mean_us if part.model.in_graph else part.launching
-        factor = own.running * fmean(shared, met) + (1.0 - own.running) * fmean(shared, shares)
-        factor += others.graph_launches * gpu.model.block_delay_us
-        turn = own.running * fmean(alternating, met) + (1.0 - own.running) * fmean(random, shares)
+        factor = own.running * fmean(shared, weights) + (1.0 - own.running) * fmean(shared, shares)
+        factor += others.graph_launches * gpu.model.block_delay_us * part.wait.share
+        turn = own.running * fmean(alternating, weights) + (1.0 - own.running) * fmean(random, shares)
         whole += part.share * (launching + (1.0 - part.launching) * factor + turn)
     return max(1.0, whole)
 

@@ -85,7 +85,7 @@ def lost_code(own: float, others: float, from_l2: float, launches: float, on_sms
         others: the same for others.
         from_l2: share of its code that it loses where L2 does, 0 to 1.
         launches: share of the kernel's launches that follow one of another program, 0 to 1.
-        on_sms: share of the kernel's SMs, and of its launches, on which and before which another program's kernel ran.
+        on_sms: the same, times the share of the SMs on which the other program's kernel ran.
     """
     lost = from_l2 * lost_to_others(own, others)
     return lost + (1.0 - lost) * (LOST_TO_LAUNCH * launches + LOST_ON_SMS * on_sms)
