@@ -112,7 +112,9 @@ def test_what_is_pasted_names_each_program_and_its_part() -> None:
     (split,) = [one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.parts == (96, 36)]
     assert "torch.cuda.green_contexts.GreenContext.create(num_sms=96) for pre" in split.paste
     assert "nbGroups 1 and minCount 96 for pre; the remaining 36 for dec" in split.paste[0]
-    assert split.paste[-1].endswith("in FILE: {sm_group_num: 3, manual_divisions: [[96, 36, 0]]}"), "a mapping of YAML"
+    for line, prefill, sms in zip(split.paste[-2:], ("pre", "dec"), ("96, 36", "36, 96"), strict=True):
+        mapping = f"in FILE: {{sm_group_num: 3, manual_divisions: [[{sms}, 0]]}}"  # of YAML
+        assert line.endswith(f"{prefill} as prefill; {mapping}")
     mps = next(one for one in settings(load_gpu("h200"), ["pre", "dec"]) if one.setting == "70+30 %")
     assert mps.paste == (
         "nvidia-cuda-mps-control -d, then start each program in an environment of its own:",

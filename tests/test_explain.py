@@ -74,14 +74,14 @@ def test_a_kernel_that_waits_for_lost_code_says_so() -> None:
 
 
 def test_lost_code_costs_what_a_replay_without_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cost of whole models is within a third of the interference that a replay without lost code lacks."""
+    """More than a replay without lost code lacks, as other causes then slow the same kernels; at most twice as much."""
     trace = merge([gpusim.load_trace(study.PROGRAMS / f"h100_{name}.json.gz") for name in ("prefill1", "decode32")],
                   ["a", "b"], "both")  # fmt: skip
     cost = explain(trace, Session("h100-sxm")).cost_us[LOST_CODE]
     shared = fsum(run.sharing_us for run in gpusim.replay(trace, keep=()).kernel_runs)
     monkeypatch.setattr(CachedCode, "lost_by", lambda *_: 0.0)
     kept = fsum(run.sharing_us for run in gpusim.replay(trace, keep=()).kernel_runs)
-    assert cost == pytest.approx(shared - kept, rel=0.33)
+    assert 0.0 < shared - kept < cost < 2.0 * (shared - kept)
 
 
 @pytest.mark.parametrize(

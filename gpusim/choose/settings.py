@@ -135,10 +135,9 @@ def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
         f"torch.cuda.ExternalStream on the driver's context for {last}: a second create takes the first SMs again",
     ]
     if len(programs) == 2:
-        divisions = f"{{sm_group_num: 3, manual_divisions: [[{counts[0]}, {rest}, 0]]}}"  # YAML, prefill first
-        other_way = f"[[{rest}, {counts[0]}, 0]] if {last} is"
-        of_prefill = f"{divisions} if {programs[0]} is the prefill, {other_way}"
-        paste.append(f"SGLang --enable-pdmux --pdmux-config-path FILE; in FILE: {of_prefill}")
+        for prefill, sms in ((programs[0], (counts[0], rest)), (last, (rest, counts[0]))):
+            divisions = f"{{sm_group_num: 3, manual_divisions: [[{sms[0]}, {sms[1]}, 0]]}}"  # YAML
+            paste.append(f"SGLang --enable-pdmux --pdmux-config-path FILE, {prefill} as prefill; in FILE: {divisions}")
     return Setting("SM split", f"{text} SMs", f"green-context:by=program,sms={text}", tuple(paste), parts=counts)
 
 
