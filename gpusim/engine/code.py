@@ -42,9 +42,7 @@ class CachedCode:
         self._count = 0  # kernels that came
         self._latest = [0] * len(names)  # by program: when its latest kernel came,
         self._foreign_at = [0] * len(names)  # when the latest foreign one came: another's, of code that it lacks,
-        self._foreign_sms = [0.0] * len(
-            names
-        )  # the largest share of the SMs that those since its latest had blocks for,
+        self._foreign_sms = [0.0] * len(names)  # largest share of the SMs that those since its latest had blocks for,
         self._moved = [0.0] * len(names)  # and what DRAM moved for it, relative to what L2 keeps
         self._last: dict[tuple[int, str], _Came] = {}  # by program and name
 
