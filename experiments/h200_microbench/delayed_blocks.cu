@@ -47,14 +47,14 @@ __global__ void reads(Times* times, float* data, const float4* from, size_t word
 }
 
 // A read whose address hangs on the one before, and `work` steps of arithmetic that hang on it.
-template <bool IN_L1>
+template <bool BY_L1>
 __global__ void chases(Times* times, float* data, const unsigned* from, unsigned mask, int turns, int work) {
     unsigned long long begun = now_ns();
     unsigned at = (blockIdx.x * THREADS + threadIdx.x) * 64;
     float x = 0;
     for (int turn = 0; turn < turns; turn++) {
         const unsigned* next = from + (at & mask);
-        unsigned found = IN_L1 ? __ldca(next) : __ldcg(next);
+        unsigned found = BY_L1 ? __ldca(next) : __ldcg(next);
         for (int step = 0; step < work; step++) x = fmaf(x, 0.999f, float(found));
         at = at * 1664525u + 1013904223u + found + (x > 1e30f);
     }
@@ -62,22 +62,20 @@ __global__ void chases(Times* times, float* data, const unsigned* from, unsigned
     note(times, begun);
 }
 
-__global__ void spins(unsigned long long* log, unsigned ns) {
-    unsigned long long begun = now_ns();
-    if (log) *log = begun;
-    while (now_ns() - begun < ns) {}
+// As the host launches them.
+using Load = void (*)(cudaStream_t, Times*, float* data, float* set, int turns);
+
+template <int KIB> void compute(cudaStream_t stream, Times* times, float* data, float*, int turns) {
+    computes<KIB><<<BLOCKS, THREADS, 0, stream>>>(times, data, turns);
 }
 
-template <typename Launches> cudaGraphExec_t graph(cudaStream_t stream, Launches launches) {
-    cudaGraph_t captured;
-    cudaGraphExec_t exec;
-    DO(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    launches();
-    DO(cudaStreamEndCapture(stream, &captured));
-    DO(cudaGraphInstantiate(&exec, captured, 0));
-    DO(cudaGraphUpload(exec, stream));
-    DO(cudaGraphDestroy(captured));
-    return exec;
+template <size_t BYTES> void read(cudaStream_t stream, Times* times, float* data, float* set, int turns) {
+    reads<<<BLOCKS, THREADS, 0, stream>>>(times, data, reinterpret_cast<float4*>(set), BYTES / 16, turns);
+}
+
+template <size_t BYTES, int WORK = 0> void chase(cudaStream_t stream, Times* times, float* data, float* set, int turns) {
+    const unsigned* from = reinterpret_cast<unsigned*>(set);
+    chases<BYTES == IN_L1><<<BLOCKS, THREADS, 0, stream>>>(times, data, from, unsigned(BYTES / 4 - 1), turns, WORK);
 }
 
 int main() {
@@ -98,58 +96,30 @@ int main() {
     cudaDeviceProp properties;
     DO(cudaGetDeviceProperties(&properties, 0));
 
-    struct Load {
+    const struct {
         const char* name;
-        void (*launch)(cudaStream_t, Times*, float*, float*, int);
+        Load launch;
         int turns;
-    };
-    const std::vector<Load> loads = {
-        {"computes by 1 KiB of code",
-         [](cudaStream_t s, Times* t, float* d, float*, int n) { computes<1><<<BLOCKS, THREADS, 0, s>>>(t, d, n); }, 700},
-        {"computes by 16 KiB of code",
-         [](cudaStream_t s, Times* t, float* d, float*, int n) { computes<16><<<BLOCKS, THREADS, 0, s>>>(t, d, n); }, 44},
-        {"computes by 64 KiB of code",
-         [](cudaStream_t s, Times* t, float* d, float*, int n) { computes<64><<<BLOCKS, THREADS, 0, s>>>(t, d, n); }, 11},
-        {"reads L2",
-         [](cudaStream_t s, Times* t, float* d, float* m, int n) {
-             reads<<<BLOCKS, THREADS, 0, s>>>(t, d, reinterpret_cast<float4*>(m), IN_L2 / 16, n);
-         },
-         130},
-        {"reads DRAM",
-         [](cudaStream_t s, Times* t, float* d, float* m, int n) {
-             reads<<<BLOCKS, THREADS, 0, s>>>(t, d, reinterpret_cast<float4*>(m), SET / 16, n);
-         },
-         130},
-        {"reads L2 in turn",
-         [](cudaStream_t s, Times* t, float* d, float* m, int n) {
-             chases<false><<<BLOCKS, THREADS, 0, s>>>(t, d, reinterpret_cast<unsigned*>(m), unsigned(IN_L2 / 4 - 1), n, 0);
-         },
-         450},
-        {"reads L2 in turn and computes as long",
-         [](cudaStream_t s, Times* t, float* d, float* m, int n) {
-             chases<false><<<BLOCKS, THREADS, 0, s>>>(t, d, reinterpret_cast<unsigned*>(m), unsigned(IN_L2 / 4 - 1), n, 80);
-         },
-         250},
-        {"reads DRAM in turn",
-         [](cudaStream_t s, Times* t, float* d, float* m, int n) {
-             chases<false><<<BLOCKS, THREADS, 0, s>>>(t, d, reinterpret_cast<unsigned*>(m), unsigned(SET / 4 - 1), n, 0);
-         },
-         180},
-        {"reads L1 in turn",
-         [](cudaStream_t s, Times* t, float* d, float* m, int n) {
-             chases<true><<<BLOCKS, THREADS, 0, s>>>(t, d, reinterpret_cast<unsigned*>(m), unsigned(IN_L1 / 4 - 1), n, 0);
-         },
-         2500},
+    } loads[] = {
+        {"computes by 1 KiB of code", compute<1>, 700},
+        {"computes by 16 KiB of code", compute<16>, 44},
+        {"computes by 64 KiB of code", compute<64>, 11},
+        {"reads L2", read<IN_L2>, 130},
+        {"reads DRAM", read<SET>, 130},
+        {"reads L2 in turn", chase<IN_L2>, 450},
+        {"reads L2 in turn and computes as long", chase<IN_L2, 80>, 250},
+        {"reads DRAM in turn", chase<SET>, 180},
+        {"reads L1 in turn", chase<IN_L1>, 2500},
     };
     std::printf("gpu,kernel,others,spin_ns,launches_beside,ns\n");
-    for (const Load& load : loads) {
+    for (const auto& load : loads) {
         cudaGraphExec_t mine = graph(own, [&] { load.launch(own, times, data, set, load.turns); });
         auto run = [&](const char* others, unsigned ns, double* beside) {
             std::vector<std::pair<double, double>> found;  // the kernel's time, and launches beside it
             cudaGraphExec_t exec = nullptr;
             if (*others == 'g')
                 exec = graph(other, [&] {
-                    for (int i = 0; i < OTHERS; i++) spins<<<1, 32, 0, other>>>(log + i, ns);
+                    for (int i = 0; i < OTHERS; i++) spin<<<1, 32, 0, other>>>(ns, log + i);
                 });
             for (int round = 0; round < ROUNDS + 2; round++) {
                 const Times never = {~0ull, 0};
@@ -162,8 +132,8 @@ int main() {
                 DO(cudaStreamWaitEvent(other, open, 0));
                 if (exec) DO(cudaGraphLaunch(exec, other));
                 if (*others == 's')
-                    for (int i = 0; i < OTHERS; i++) spins<<<1, 32, 0, other>>>(log + i, ns);
-                spins<<<1, 32, 0, own>>>(nullptr, 100000);  // the others run by then
+                    for (int i = 0; i < OTHERS; i++) spin<<<1, 32, 0, other>>>(ns, log + i);
+                spin<<<1, 32, 0, own>>>(100000);  // the others run by then
                 DO(cudaGraphLaunch(mine, own));
                 *static_cast<volatile unsigned*>(flag) = 1;
                 DO(cudaDeviceSynchronize());

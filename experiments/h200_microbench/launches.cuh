@@ -1,4 +1,5 @@
-// What launches_under_load.cu and other_launches.cu share: a check of calls, the time, a gate, and a kernel that spins.
+// What launches_under_load.cu, other_launches.cu and delayed_blocks.cu share: a check of calls, the time, a gate, a kernel
+// that spins, and a CUDA graph of launches.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,20 @@ __global__ void wait_for(volatile unsigned* flag) {
     while (!*flag) {}
 }
 
-__global__ void spin(unsigned ns) {
+__global__ void spin(unsigned ns, unsigned long long* started = nullptr) {
     unsigned long long begun = now_ns();
+    if (started) *started = begun;
     while (now_ns() - begun < ns) {}
+}
+
+template <typename Launches> cudaGraphExec_t graph(cudaStream_t stream, Launches launches) {
+    cudaGraph_t captured;
+    cudaGraphExec_t exec;
+    DO(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    launches();
+    DO(cudaStreamEndCapture(stream, &captured));
+    DO(cudaGraphInstantiate(&exec, captured, 0));
+    DO(cudaGraphUpload(exec, stream));
+    DO(cudaGraphDestroy(captured));
+    return exec;
 }

@@ -90,7 +90,7 @@ int main() {
     const char* kinds[] = {"empty", "writes", "reads"};
     Mine mines[] = {{EMPTY, 1, 0}, {WRITES, 1, 0}, {READS, 1, 0}, {EMPTY, 1, 5000}, {EMPTY, 100, 5000}};
     std::printf("gpu,launches,kernel,kernel_blocks,spin_ns,neighbour,blocks,kib_under_way_per_block,sleep_ns,gb_per_s,ns\n");
-    for (bool graph : {false, true})
+    for (bool in_graph : {false, true})
         for (Mine& one : mines) {
             auto queue = [&] {
                 for (int i = 0; i < COUNT; i++) {
@@ -98,15 +98,7 @@ int main() {
                     kernels[one.kind]<<<one.blocks, 128, 0, mine>>>({to, own + i * OWN / sizeof(float), one.spin_ns});
                 }
             };
-            cudaGraphExec_t exec = nullptr;
-            if (graph) {
-                cudaGraph_t captured;
-                DO(cudaStreamBeginCapture(mine, cudaStreamCaptureModeThreadLocal));
-                queue();
-                DO(cudaStreamEndCapture(mine, &captured));
-                DO(cudaGraphInstantiate(&exec, captured, 0));
-                DO(cudaGraphUpload(exec, mine));
-            }
+            cudaGraphExec_t exec = in_graph ? graph(mine, queue) : nullptr;
             for (const Neighbour& other : all) {
                 cudaEvent_t from, to;
                 DO(cudaEventCreate(&from));
@@ -122,7 +114,7 @@ int main() {
                     *(volatile unsigned*)flag = 0;
                     wait_for<<<1, 1, 0, mine>>>(flag);
                     spin<<<1, 32, 0, mine>>>(300000);  // meanwhile the neighbour replaces what L2 holds
-                    if (graph) DO(cudaGraphLaunch(exec, mine));
+                    if (in_graph) DO(cudaGraphLaunch(exec, mine));
                     else queue();
                     *(volatile unsigned*)flag = 1;
                     DO(cudaStreamSynchronize(mine));
@@ -138,7 +130,7 @@ int main() {
                 DO(cudaEventElapsedTime(&ms, from, to));
                 DO(cudaMemcpy(&bytes, moved, sizeof(bytes), cudaMemcpyDeviceToHost));
                 std::sort(found.begin(), found.end());
-                std::printf("%s,%s,%s,%d,%u,%s,%d,%d,%u,%.0f,%.0f\n", device.name, graph ? "graph" : "stream", kinds[one.kind], one.blocks, one.spin_ns, other.name, other.blocks, other.loads * 16,
+                std::printf("%s,%s,%s,%d,%u,%s,%d,%d,%u,%.0f,%.0f\n", device.name, in_graph ? "graph" : "stream", kinds[one.kind], one.blocks, one.spin_ns, other.name, other.blocks, other.loads * 16,
                             other.sleep_ns, other.loads ? bytes / (ms * 1e6) : 0.0, found[ROUNDS / 2]);
                 std::fflush(stdout);
             }

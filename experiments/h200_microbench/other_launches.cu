@@ -49,18 +49,6 @@ template <int KIB, bool MORE, bool READS> std::vector<Kernel> all() {
     return copies<KIB, MORE, READS>(std::make_integer_sequence<int, COPIES>{});
 }
 
-template <typename Launches> cudaGraphExec_t graph(cudaStream_t stream, Launches launches) {
-    cudaGraph_t captured;
-    cudaGraphExec_t exec;
-    DO(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    launches();
-    DO(cudaStreamEndCapture(stream, &captured));
-    DO(cudaGraphInstantiate(&exec, captured, 0));
-    DO(cudaGraphUpload(exec, stream));
-    DO(cudaGraphDestroy(captured));
-    return exec;
-}
-
 int main() {
     cudaDeviceProp device;
     DO(cudaGetDeviceProperties(&device, 0));

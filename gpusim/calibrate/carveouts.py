@@ -60,15 +60,17 @@ def _asked_bytes(launch: KernelLaunch, gpu: GPU, recorded_on: GPU) -> int | None
     recorded = recorded_carveout_bytes(launch)
     if recorded is None or not 0 < _block_bytes(launch, recorded_on) <= recorded < _wanted_bytes(launch, recorded_on):
         return None
-    sizes = _sizes(gpu)
-    needed = max(recorded, _block_bytes(launch, gpu))
-    return min((size for size in sizes if size >= needed), default=sizes[-1])
+    return _smallest(gpu, max(recorded, _block_bytes(launch, gpu)))
 
 
 def _wanted_bytes(launch: KernelLaunch, gpu: GPU) -> int:
     """The smallest size that holds as many blocks as could be resident otherwise, or the largest."""
-    needed, sizes = _block_bytes(launch, gpu) * launch_occupancy(launch, gpu).blocks_per_sm, _sizes(gpu)
-    return min((size for size in sizes if size >= needed), default=sizes[-1])
+    return _smallest(gpu, _block_bytes(launch, gpu) * launch_occupancy(launch, gpu).blocks_per_sm)
+
+
+def _smallest(gpu: GPU, needed_bytes: int) -> int:
+    sizes = _sizes(gpu)
+    return min((size for size in sizes if size >= needed_bytes), default=sizes[-1])
 
 
 def _block_bytes(launch: KernelLaunch, gpu: GPU) -> int:

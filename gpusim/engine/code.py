@@ -23,8 +23,8 @@ class CachedCode:
     """Tells of each kernel that starts how much of its code the caches have lost to other programs.
 
     A launch of another program empties caches near the SMs. On the same SMs its kernel also takes the place of the code
-    there. What DRAM moves for other programs replaces code in L2, as it does data. A recording already includes what
-    the program's own kernels replace.
+    there. What DRAM moves for other programs replaces code in L2, as it does data. Replacements by the program's own
+    kernels are in its recording already.
 
     Programs in streams share the code of kernels of one name. On SMs of their own (``apart``) they have copies, because
     each green context loads its kernels itself [D]. There they lose only instructions from L2: constants are taken to

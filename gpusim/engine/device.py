@@ -520,9 +520,8 @@ class Device:
         slot = self._launches[kernel].slot
         if slot is None:
             return [0.0] * self._gpu.sm_count
-        return [
-            max(0.0, done) for done in self._sms.work_done_by_sm(slot)
-        ]  # delayed blocks may have more left than all
+        # delayed blocks may have more left than all
+        return [max(0.0, done) for done in self._sms.work_done_by_sm(slot)]
 
     def work_done(self, launch: Launch) -> float:
         """Share of a launch's work that is done (0 to 1). Running blocks count in part."""
