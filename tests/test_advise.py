@@ -24,7 +24,7 @@ from gpusim.choose import serving
 from gpusim.choose.advice_page import as_json, print_advice, slowdowns
 from gpusim.choose.advise import Advice, advise
 from gpusim.choose.explain import costs_us
-from gpusim.choose.settings import Setting, divisions, granted, settings, settings_by
+from gpusim.choose.settings import Setting, divisions, granted, settings, settings_by, splits_between
 from gpusim.choose.settings import _mig as mig_setting
 from gpusim.choose.targets import Target, target_of
 from gpusim.policies.limits import mig_profiles
@@ -53,6 +53,38 @@ def test_splits_of_three_programs_are_coarser_and_fill_the_gpu() -> None:
     splits = [one.parts for one in settings(load_gpu("h200"), ["a", "b", "c"]) if one.mechanism == "SM split"]
     assert 0 < len(splits) <= 120 and {sum(parts) for parts in splits} == {132}
     assert all(part % 8 == 0 for parts in splits for part in parts[:-1])
+
+
+def test_splits_between_leave_the_rest_to_another_program() -> None:
+    h200 = load_gpu("h200")
+    (split,) = (one for one in settings(h200, ["a", "b"]) if one.parts == (64, 68))
+    more, fewer = splits_between(h200, ["a", "b"], split)
+    assert (more.parts, fewer.parts) == ((68, 64), (60, 72))
+    assert more.policy == "green-context:by=program,sms=68+64"
+    assert more.paste[0].endswith("nbGroups 1 and minCount 64 for b; the remaining 68 for a")
+    assert more.paste[1].endswith("create(num_sms=64) for b")
+    assert "a as prefill" in more.paste[3] and "[[68, 64, 0]]" in more.paste[3]
+    (least,) = (one for one in settings(h200, ["a", "b"]) if one.parts == (8, 124))
+    assert [one.parts for one in splits_between(h200, ["a", "b"], least)] == [(12, 120)], "4 SMs are no group"
+    a100 = load_gpu("a100-80")
+    (half,) = (one for one in settings(a100, ["a", "b"]) if one.parts == (54, 54))
+    assert splits_between(a100, ["a", "b"], half) == [], "nothing is left"
+
+
+def test_splits_near_the_best_are_compared_too() -> None:
+    """A program with four times the blocks of the other wants four fifths of the SMs."""
+    h200 = load_gpu("h200")
+    programs = [
+        Program(name=name, streams=[stream(name, kernel(f"k{name}", blocks, us))])
+        for name, blocks, us in (("a", 4224, 400.0), ("b", 1056, 100.0))
+    ]
+    advice = advise([Trace(name="two", device="h200", programs=programs)], h200, settings=["SM split"])
+    parts = {one.setting.parts for one in advice.choices if one.setting.parts}
+    assert {(a, b) for a, b in parts if a % 8} <= {(a, 132 - a) for a in (100, 108, 116)}
+    assert len([a for a, _ in parts if a % 8]) == 2
+    ordered = [one for one in advice.choices if one.setting.parts and not one.setting.parts[0] % 8]
+    (best, *_) = ordered
+    assert all(abs(a - best.setting.parts[0]) == 4 for a, _ in parts if a % 8)
 
 
 def test_instances_are_the_largest_that_fit_together() -> None:

@@ -71,7 +71,7 @@ def test_one_gpu_in_full(capsys: Capture) -> None:
     assert shown["model.switch_us"] == ["0.5", "no"]
     assert cli.main(["gpus", "a30"]) == 0
     *_, green, mps, mig = capsys.readouterr().out.splitlines()
-    assert green == "green contexts: 4 SMs or more, in steps of 2; the last has the rest"
+    assert green == "green contexts: 4 SMs or more, in steps of 2; one may have the rest"
     assert mps.startswith("MPS: ") and mig.startswith("MIG: 1g: 14 SMs, 2/8 of L2 and DRAM, id 14; 2g: 28 SMs")
 
 

@@ -46,6 +46,14 @@ def test_a_split_gives_each_its_share() -> None:
     assert slowdown(b, a, "inter-sm:sms=3+1", gpu=tiny()) == pytest.approx((4.0 / 3.0, 4.0), rel=0.02)
 
 
+def test_a_setting_may_be_named_as_it_is_printed() -> None:
+    a, b = (Trace(name=name, device="h200", streams=[stream(name, kernel(name, 4000, 100.0))]) for name in "ab")
+    splits = [one for one in settings(H200, ["a", "b"]) if one.mechanism == "SM split"]
+    assert str(splits[7]) == "SM split (64+68 SMs)"
+    assert slowdown(a, b, splits[7]) == slowdown(a, b, str(splits[7])) == slowdown(a, b, "64+68")
+    assert slowdown(a, b, "68+64") == pytest.approx(slowdown(b, a, "64+68")[::-1])
+
+
 def test_limits_of_mps_are_a_split() -> None:
     a, b = program("a", 400, 1000.0), program("b", 400, 1000.0)
     split = slowdown(a, b, "inter-sm:sms=2+2", gpu=tiny())
@@ -56,6 +64,8 @@ def test_limits_of_mps_are_a_split() -> None:
     )
     for one in settings(tiny(), ["a", "b"]):
         if one.mechanism == "MPS":
+            assert slowdown(a, b, one, gpu=tiny()) == slowdown(a, b, str(one), gpu=tiny())
+        if one.mechanism in ("streams", "in turn"):
             assert slowdown(a, b, one, gpu=tiny()) == slowdown(a, b, str(one), gpu=tiny())
         if one.mechanism == "priority":
             with pytest.raises(InputError, match="priorities are not estimated"):

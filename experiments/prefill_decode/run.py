@@ -20,8 +20,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 import gpusim
 from experiments.markdown import table
 from experiments.study import Run, Study
-from gpusim.choose.serving import WARM_UP
-from gpusim.results.metrics import latencies_us, percentile
+from gpusim.results.metrics import WARM_UP, latencies_us, percentile
 from gpusim.results.style import COLOURS, MARKERS, PAGE, Style, legend_below, new_figure, save_figure, styled
 from gpusim.session import Session
 from gpusim.trace.edit import merge, with_settings_of

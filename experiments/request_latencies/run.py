@@ -22,9 +22,8 @@ from experiments.markdown import error_cells, table
 from experiments.rows import lines
 from experiments.scatter import predicted_over_measured
 from experiments.study import Run, Study
-from gpusim.choose.serving import WARM_UP
 from gpusim.common.tables import grouped
-from gpusim.results.metrics import latencies_us, percentile
+from gpusim.results.metrics import WARM_UP, latencies_us, percentile
 from gpusim.trace.edit import merge, with_settings_of
 from gpusim.trace.operations import LoopArrivals, TimesArrivals
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from gpusim.choose.advise import GROWS, TIE, UNMEASURED, Advice, SettingResult
+from gpusim.choose.advise import TIE, UNMEASURED, Advice, SettingResult
 from gpusim.choose.explain import in_shares, order_note
-from gpusim.choose.serving import SEEDS, looping
+from gpusim.choose.serving import GROWS, SEEDS, grows, looping
 from gpusim.choose.settings import MECHANISMS
 from gpusim.choose.targets import Target
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
@@ -176,10 +176,7 @@ def _served(advice: Advice) -> list[str]:
         spread = f" (p95 ± {number(interval)}, 95 % confidence over {SEEDS} seeds)" if interval else ""
         lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} µs" for percent, us in of.items()) + spread)
         if best.growth.get(name, 1.0) >= GROWS:
-            lines.append(
-                f"{name}: its last requests take {best.growth[name]:.1f} times as long as its first: the programs "
-                "together ask more than the GPU serves, the queue grows, and latencies have no steady value"
-            )
+            lines.append(grows(name, best.growth[name]))
     restarted = looping(advice.trace)
     others = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
     for name in others:

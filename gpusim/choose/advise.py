@@ -40,7 +40,7 @@ from gpusim.choose.serving import (
     slowdowns_of,
     with_arrivals,
 )
-from gpusim.choose.settings import Setting, settings_by
+from gpusim.choose.settings import Setting, settings_by, splits_between
 from gpusim.choose.settings import settings as every_setting
 from gpusim.choose.targets import Target, targets_of
 from gpusim.common.cores import in_order
@@ -65,7 +65,6 @@ TIE = 0.03  # of two settings, relative: what gains over plain streams are off b
 UNMEASURED = 0.1  # by which settings count worse than predicted that nobody measured, beside others [D]
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
 MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
-GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
 R = TypeVar("R")
 T = TypeVar("T")
 EFFORT = ("in turn", "streams", "priority", "MPS", "SM split", "MIG", "time slices")  # to set, the least first
@@ -248,7 +247,10 @@ def advise(
     unequal = _unequal(trace, alone) if chosen == "makespan" and not wanted else ""
     free = _free(trace, wanted)
     shared = _Shared(trace, session, alone, free, not unequal)
-    choices = list(_replayed(partial(_choice, shared), compared, jobs, step))
+    replayed = partial(_replayed, partial(_choice, shared), jobs=jobs, step=step)
+    choices = list(replayed(compared))
+    if ways is None and (split := _best_split(choices, chosen, wanted)):
+        choices += replayed(splits_between(session.gpu, names, split))
     advice = _advice(trace, session.gpu, chosen, wanted, choices, _with_few_kernels(trace, session, alone))
     way = advice.best.setting
     costs = {} if way.mechanism == "in turn" else costs_us(trace, session, way)
@@ -440,6 +442,18 @@ def _ties(cost: float, least: float) -> bool:
     return cost <= least + TIE * abs(least)
 
 
+def _misses(one: SettingResult, targets: Sequence[Target]) -> float:
+    return max(map(one.over, targets), default=1.0)
+
+
+def _best_split(choices: Sequence[SettingResult], objective: Objective, targets: Sequence[Target]) -> Setting | None:
+    """The best SM split of some choices; None: they have none."""
+    splits = [one for one in choices if one.setting.parts]
+    if not splits:
+        return None
+    return min(splits, key=lambda one: (_misses(one, targets) > 1.0, one.cost(objective))).setting
+
+
 def _advice(
     trace: Trace,
     gpu: GPU,
@@ -449,9 +463,7 @@ def _advice(
     first: str,
 ) -> Advice:
     """The choices in order, and the one to set, where one program may come first in a tie."""
-
-    def misses(one: SettingResult) -> float:
-        return max(map(one.over, targets), default=1.0)
+    misses = partial(_misses, targets=targets)
 
     def effort(one: SettingResult) -> int:
         return EFFORT.index(one.setting.mechanism)

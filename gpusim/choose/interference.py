@@ -37,7 +37,12 @@ from gpusim.trace.operations import Kernel
 MOST_KEPT = 4096  # programs and pairs that are remembered
 ROUNDS = 2  # of the slowdowns, on which the traffic since a kernel came last depends [D]
 WAYS = "streams, in turn, an SM split such as 64+68, or MPS (60+40 %)"
-_SAME = {"leftover": "streams", "serial": "in turn", "equal priority": "streams", "one after the other": "in turn"}
+_SAME = {
+    "leftover": "streams",
+    "serial": "in turn",
+    "streams (equal priority)": "streams",
+    "in turn (one after the other)": "in turn",
+}
 
 
 class Slowdown(NamedTuple):
@@ -196,7 +201,7 @@ def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
     name = _SAME.get(text, text)
     if name in ("streams", "in turn"):
         return None if name == "streams" else ()
-    found = re.search(r"(?:^|sms=|SM split )([0-9]+)\+([0-9]+)(?: SMs)?(?:,|$)", text)
+    found = re.search(r"(?:^|sms=|SM split \(?)([0-9]+)\+([0-9]+)(?: SMs)?\)?(?:,|$)", text)
     if found is None:
         raise InputError(None, "setting", f"is {quote(text)}", WAYS)
     sms = int(found[1]), int(found[2])

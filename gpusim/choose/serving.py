@@ -32,7 +32,7 @@ MOST_TWICE = 3_000  # kernels in one pass of the longest program: of more, each 
 SLICES = 8  # for which each program has work, where its progress on time slices is judged
 MOST_BESIDE = 50_000  # kernels of programs that restart beside requests, in one replay: more take many seconds
 LATE = 1.5  # times the expected time, by which all random requests have arrived
-WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of latencies [D]
+GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
 SEEDS = 3  # of random arrivals that a setting is replayed with
 SEED_STEP = 1000  # between two of them: more than there are programs
 T_95 = 4.303  # Student's t, two-sided 95 %, for the mean over `SEEDS`
@@ -147,6 +147,23 @@ def growing_queues(trace: Trace, session: Session) -> list[str]:
     return list(not_served(trace, isolated_us(trace, session))) if with_arrivals(trace) else []
 
 
+def growing_together(trace: Trace, result: Result) -> Iterator[str]:
+    """Sentences on programs whose requests wait longer and longer beside the other programs of a replay."""
+    requests = requests_us(result)
+    for name in arriving(trace):
+        growth = _growth(requests[name])
+        if growth >= GROWS:
+            yield grows(name, growth)
+
+
+def grows(program: str, growth: float) -> str:
+    """That a program's requests wait longer and longer; ``growth`` as of `gpusim.choose.advise.SettingResult`."""
+    return (
+        f"{program}: its last requests take {growth:.1f} times as long as its first: the programs together ask more "
+        "than the GPU serves, the queue grows, and latencies have no steady value"
+    )
+
+
 def _interval_us(arrivals: Arrivals | None) -> float:
     """Mean time between two requests; infinite where one waits for the other, or there is one."""
     if isinstance(arrivals, PoissonArrivals):
@@ -169,6 +186,18 @@ def other_seeds(trace: Trace) -> Iterator[Trace]:
         yield with_settings_of(trace, others, "arrivals")
 
 
+def intervals_us(others: Sequence[Trace], session: Session, policy: str, result: Result) -> dict[str, float]:
+    """Half of the 95 % confidence interval of the 95th percentile of latency, of each program with random arrivals.
+
+    It is of the mean over ``result`` and replays of the same trace with other arrivals.
+    """
+    if not others:
+        return {}
+    runs = [passes_us(one) for one in (result, *(session.replay(other, policy, keep=()) for other in others))]
+    random = [one.name for one in others[0].programs if isinstance(one.arrivals, PoissonArrivals)]
+    return {name: _half_width([percentile(of[name], TARGET_PERCENTILE) for of in runs]) for name in random}
+
+
 def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], free: Sequence[str]) -> dict[str, Any]:
     """What `gpusim.choose.advise.SettingResult` holds of requests: means over some replays.
 
@@ -177,7 +206,7 @@ def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], 
     of_requests, restarted = arriving(trace), looping(trace)
     others = [name for name in alone_us if name not in restarted]
     requests = [requests_us(one) for one in runs]
-    latencies = [passes_us(one, WARM_UP) for one in runs]
+    latencies = [passes_us(one) for one in runs]
     at_target = {name: [percentile(of[name], TARGET_PERCENTILE) for of in latencies] for name in others}
     slowdown = {name: fmean(fmean(of[name]) for of in latencies) / alone_us[name] for name in others}
     last_us = [max((of[name][-1][0] for name in of_requests), default=inf) for of in requests]  # when all have arrived

@@ -107,7 +107,7 @@ def granted(gpu: GPU) -> dict[str, str]:
     with suppress(InputError):
         least, multiple = green_sizes(gpu)
         steps = f", in steps of {multiple}" if multiple > 1 else ""
-        found["green contexts"] = f"{least} SMs or more{steps}; the last has the rest"
+        found["green contexts"] = f"{least} SMs or more{steps}; one may have the rest"
     if _limits_clients(gpu):
         found["MPS"] = "active-thread percentages of each client"
     with suppress(InputError):
@@ -124,19 +124,39 @@ def _limits_clients(gpu: GPU) -> bool:
     return int(gpu.compute_capability.split(".")[0]) >= LEAST_MPS_CAPABILITY
 
 
-def _split(programs: Sequence[str], counts: tuple[int, ...]) -> Setting:
+def splits_between(gpu: GPU, programs: Sequence[str], split: Setting) -> list[Setting]:
+    """The SM splits nearest to one of `settings` in which another program has the SMs that are left.
+
+    `settings` gives them to the last program. On an H200 and two programs the others are 4 SMs away.
+    """
+    least, multiple = green_sizes(gpu)
+    left = gpu.sm_count % multiple
+    found = []
+    for program, more in product(range(len(programs) - 1), (left, left - multiple) if left else ()):
+        counts = list(split.parts)
+        counts[program] += more
+        counts[-1] -= more
+        if min(counts) >= least:
+            found.append(_split(programs, tuple(counts), program))
+    return found
+
+
+def _split(programs: Sequence[str], counts: tuple[int, ...], rest: int | None = None) -> Setting:
+    """SMs of each program; one of them, by default the last, has those that the others leave."""
     text = "+".join(map(str, counts))
-    *others, last = programs
-    *granted, rest = counts
-    split = "; of the remaining, ".join(f"minCount {n} for {p}" for p, n in zip(others, granted, strict=True))
+    rest = len(programs) - 1 if rest is None else rest
+    (first, sms), *more = [pair for i, pair in enumerate(zip(programs, counts, strict=True)) if i != rest]
+    split = "; of the remaining, ".join(f"minCount {n} for {p}" for p, n in ((first, sms), *more))
+    last = programs[rest]
+    left = f"the remaining {counts[rest]} for {last}"
     paste = [
-        f"green contexts: cuDevSmResourceSplitByCount with nbGroups 1 and {split}; the remaining {rest} for {last}",
-        f"torch.cuda.green_contexts.GreenContext.create(num_sms={counts[0]}) for {programs[0]}",
+        f"green contexts: cuDevSmResourceSplitByCount with nbGroups 1 and {split}; {left}",
+        f"torch.cuda.green_contexts.GreenContext.create(num_sms={sms}) for {first}",
         f"torch.cuda.ExternalStream on the driver's context for {last}: a second create takes the first SMs again",
     ]
     if len(programs) == 2:
-        for prefill, sms in ((programs[0], (counts[0], rest)), (last, (rest, counts[0]))):
-            divisions = f"{{sm_group_num: 3, manual_divisions: [[{sms[0]}, {sms[1]}, 0]]}}"  # YAML
+        for prefill, (its, other) in zip(programs, (counts, counts[::-1]), strict=True):
+            divisions = f"{{sm_group_num: 3, manual_divisions: [[{its}, {other}, 0]]}}"  # YAML
             paste.append(f"SGLang --enable-pdmux --pdmux-config-path FILE, {prefill} as prefill; in FILE: {divisions}")
     return Setting("SM split", f"{text} SMs", f"green-context:by=program,sms={text}", tuple(paste), parts=counts)
 

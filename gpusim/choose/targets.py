@@ -10,7 +10,7 @@ from math import ceil, isfinite
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.tables import number
-from gpusim.results.metrics import TARGET_PERCENTILE, latencies_us, percentile
+from gpusim.results.metrics import TARGET_PERCENTILE, WARM_UP, latencies_us, percentile
 from gpusim.results.runs import Replayed
 
 TARGETS = "PROGRAM=x1.2 or PROGRAM=5ms: a slowdown, or a time with its unit"
@@ -79,10 +79,10 @@ def targets_of(texts: Iterable[str | Target], programs: Sequence[str]) -> tuple[
     return found
 
 
-def passes_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float]]:
-    """Times of requests, as `latencies_us`; of a program without arrivals the time of its one pass."""
+def passes_us(result: Replayed) -> dict[str, list[float]]:
+    """Times of requests, without the first `WARM_UP`; of a program without arrivals the time of its one pass."""
     once = {run.program: [run.end_us - run.release_us] for run in result.program_runs}
-    return once | latencies_us(result, warm_up)
+    return once | latencies_us(result, WARM_UP)
 
 
 def values_of(result: Replayed) -> tuple[dict[str, float], dict[str, float]]:

@@ -183,7 +183,7 @@ def compared(
     """
     from gpusim.choose.alternatives import fitting, require_fit
     from gpusim.choose.bound import bound_of_trace
-    from gpusim.choose.serving import growing_queues
+    from gpusim.choose.serving import growing_queues, growing_together, intervals_us, other_seeds
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
@@ -202,7 +202,17 @@ def compared(
         comparison = session.compare(trace, policies, restart=args.restart, keep=keep, step=step)
         step("bounding the makespan")
         bound = bound_of_trace(trace, session)
-        notes += growing_queues(trace, session)
+        alone = growing_queues(trace, session)
+        notes += alone
+        others, entries = list(other_seeds(trace)), []
+        for entry in comparison.entries:
+            policy = entry.result.policy
+            if others:
+                step(f"replaying other arrivals under {policy}")
+            more = () if alone else growing_together(trace, entry.result)
+            interval = intervals_us(others, session, policy, entry.result)
+            entries.append(replace(entry, notes=(*entry.notes, *more), latency_interval_us=interval))
+        comparison = replace(comparison, entries=tuple(entries))
     if bound is not None:
         comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)
     return comparison.noted(*filter(None, notes))

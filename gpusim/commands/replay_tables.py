@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import fsum
 
+from gpusim.choose.serving import SEEDS
 from gpusim.choose.targets import Target, values_of
 from gpusim.commands.arguments import DETAILS
 from gpusim.common.tables import (
@@ -20,9 +21,9 @@ from gpusim.common.tables import (
     short_name,
     told_apart,
 )
-from gpusim.results.comparison import ALONE, Comparison
+from gpusim.results.comparison import ALONE, Comparison, Entry
 from gpusim.results.gains import PARTS
-from gpusim.results.metrics import BASELINE, LATENCY_PERCENTILES, latency_percentiles_us
+from gpusim.results.metrics import BASELINE, LATENCY_PERCENTILES, TARGET_PERCENTILE, WARM_UP, latency_percentiles_us
 from gpusim.results.result import Result
 from gpusim.results.runs import BOUND_TITLES, KernelRun, ProgramRun, StreamRun
 from gpusim.results.verdict import behind, doubts, explained, verdict
@@ -53,7 +54,7 @@ def print_comparison(comparison: Comparison, details: Collection[str] = (), targ
             _say(f"note: {note}")
     shown = [entry.result for entry in comparison.entries[:MOST_POLICIES]]
     if latency_percentiles_us(best):
-        _print_by_policy(_latency_table(shown))
+        _print_by_policy(_latency_table(comparison.entries[:MOST_POLICIES]))
     if targets:
         _print_by_policy(_target_table(shown, targets))
     if alone and best.kernel_runs:
@@ -137,14 +138,23 @@ def _span_text(run: StreamRun | ProgramRun) -> str:
     return f"{number(run.start_us)} – {number(run.end_us)}  {number(run.slowdown, 2)}x"
 
 
-def _latency_table(results: Sequence[Result]) -> Table:
-    found = [latency_percentiles_us(result) for result in results]
+def _latency_table(entries: Sequence[Entry]) -> Table:
+    found = [(latency_percentiles_us(entry.result), entry.latency_interval_us) for entry in entries]
     rows = [
-        [program, *(" / ".join(map(number, of[program].values())) for of in found)]
-        for program in list(found[0])[:MOST_STREAMS]
+        [program, *(_latencies(of[program], spread.get(program)) for of, spread in found)]
+        for program in list(found[0][0])[:MOST_STREAMS]
     ]
-    columns = [Column("program"), *numbers(*(result.policy for result in results))]
-    return columns, rows, "Latency of requests, µs: " + " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
+    columns = [Column("program"), *numbers(*(entry.result.policy for entry in entries))]
+    percentiles = " / ".join(f"p{p}" for p in LATENCY_PERCENTILES)
+    title = f"Latency of requests, µs: {percentiles}; the first {100 * WARM_UP:.0f} % left out"
+    spread = f"; ±: 95 % confidence of the mean p{TARGET_PERCENTILE} of {SEEDS} seeds" if found[0][1] else ""
+    return columns, rows, title + spread
+
+
+def _latencies(of: Mapping[int, float], half_us: float | None) -> str:
+    """Percentiles of a program, with the confidence interval of that which targets are of."""
+    spread = "" if half_us is None else f" ± {number(half_us)}"
+    return " / ".join(number(us) + (spread if percent == TARGET_PERCENTILE else "") for percent, us in of.items())
 
 
 def _target_table(results: Sequence[Result], targets: Sequence[Target]) -> Table:

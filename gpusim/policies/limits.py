@@ -98,7 +98,7 @@ class GreenContext(Parts):
     holds_internal = False
     sms: str | None = parameter(
         None,
-        "SMs of each stream, as 64+68, in sizes that the driver makes; the last may be the rest",
+        "SMs of each stream, as 64+68, in sizes that the driver makes; one may be the rest",
         of_streams=IN_ORDER,
     )
 
@@ -115,12 +115,11 @@ class GreenContext(Parts):
 
     def _given(self, gpu: GPU, streams: Sequence[str], least: int, multiple: int) -> list[int]:
         given = sm_counts(self.name, str(self.sms), gpu, streams)
-        rest = gpu.sm_count - sum(given[:-1])
-        grantable = [count >= least and count % multiple == 0 for count in given]
-        if not all(grantable[:-1]) or not (grantable[-1] or given[-1] == rest):
+        others = [count for count in given if count < least or count % multiple]  # only the rest may have such a size
+        if len(others) > (1 if sum(given) == gpu.sm_count else 0):
             near = _nearest_sizes(given, gpu.sm_count, least, multiple)
             nearest = "" if near is None else f"; the nearest: sms={'+'.join(map(str, near))}"
-            sizes = f"at least {least} SMs and a multiple of {multiple} each; the last may be the rest"
+            sizes = f"at least {least} SMs and a multiple of {multiple} each; one may be the rest"
             raise wrong(self.name, f"sms={self.sms} cannot be granted on {gpu.name}", f"{sizes}{nearest}")
         return given
 

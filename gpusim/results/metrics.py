@@ -23,6 +23,7 @@ from statistics import fmean
 from gpusim.results.runs import USES, Replayed
 
 LATENCY_PERCENTILES = (50, 95, 99)
+WARM_UP = 0.1  # of a program's requests, the first: they meet an empty GPU and are left out of percentiles [D]
 TARGET_PERCENTILE = 95  # of latencies of requests: what settings are compared by, and what a target is of
 BASELINE = "serial"  # the policy that speedups are over
 DEFAULT_POLICIES = (BASELINE, "leftover", "inter-sm", "even", "warped-slicer")  # compared where none is named
@@ -146,10 +147,10 @@ def latencies_us(result: Replayed, warm_up: float = 0.0) -> dict[str, list[float
 
 
 def latency_percentiles_us(result: Replayed) -> dict[str, dict[int, float]]:
-    """`LATENCY_PERCENTILES` of `latencies_us` by program, each by its percent."""
+    """`LATENCY_PERCENTILES` of `latencies_us` by program, each by its percent; the first `WARM_UP` is left out."""
     return {
         program: {percent: percentile(of, percent) for percent in LATENCY_PERCENTILES}
-        for program, of in latencies_us(result).items()
+        for program, of in latencies_us(result, WARM_UP).items()
     }
 
 
