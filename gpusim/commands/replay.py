@@ -183,7 +183,7 @@ def compared(
     """
     from gpusim.choose.alternatives import fitting, require_fit
     from gpusim.choose.bound import bound_of_trace
-    from gpusim.choose.serving import growing_queues, growing_together, intervals_us, other_seeds
+    from gpusim.choose.serving import growing_queues
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
@@ -204,15 +204,28 @@ def compared(
         bound = bound_of_trace(trace, session)
         alone = growing_queues(trace, session)
         notes += alone
-        others, entries = list(other_seeds(trace)), []
-        for entry in comparison.entries:
-            policy = entry.result.policy
-            if others:
-                step(f"replaying other arrivals under {policy}")
-            more = () if alone else growing_together(trace, entry.result)
-            interval = intervals_us(others, session, policy, entry.result)
-            entries.append(replace(entry, notes=(*entry.notes, *more), latency_interval_us=interval))
-        comparison = replace(comparison, entries=tuple(entries))
+        comparison = _with_requests(comparison, session, not alone, step)
     if bound is not None:
         comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)
     return comparison.noted(*filter(None, notes))
+
+
+def _with_requests(
+    comparison: gpusim.Comparison, session: gpusim.Session, each_served: bool, step: Step
+) -> gpusim.Comparison:
+    """Add what only more replays tell of requests: confidence intervals, and queues that grow beside other programs.
+
+    ``each_served``: the GPU serves each program alone.
+    """
+    from gpusim.choose.serving import growing_together, intervals_us, other_seeds
+
+    trace, entries = comparison.trace, []
+    others = list(other_seeds(trace))
+    for entry in comparison.entries:
+        policy = entry.result.policy
+        if others:
+            step(f"replaying other arrivals under {policy}")
+        growing = growing_together(trace, entry.result) if each_served else ()
+        interval_us = intervals_us(others, session, policy, entry.result)
+        entries.append(replace(entry, notes=(*entry.notes, *growing), latency_interval_us=interval_us))
+    return replace(comparison, entries=tuple(entries))
