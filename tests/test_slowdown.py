@@ -54,6 +54,22 @@ def test_a_setting_may_be_named_as_it_is_printed() -> None:
     assert slowdown(a, b, "68+64") == pytest.approx(slowdown(b, a, "64+68")[::-1])
 
 
+def test_mig_instances_give_each_its_sms() -> None:
+    """60 and 64 of the 132 SMs of an H200, for kernels that do nothing in memory."""
+    a, b = (Trace(name=name, device="h200", streams=[stream(name, kernel(name, 33_000, 900.0))]) for name in "ab")
+    assert slowdown(a, b, "MIG (3g+4g)") == pytest.approx((132 / 60, 132 / 64), rel=0.02)
+    (way,) = (one for one in settings(H200, ["a", "b"]) if one.setting == "3g+4g")
+    assert slowdown(a, b, way) == slowdown(a, b, str(way)) == pytest.approx(slowdown(b, a, "MIG (4g+3g)")[::-1])
+
+
+@pytest.mark.parametrize("slices", ["3g+4g", "2g+4g"])
+def test_mig_instances_of_whole_models_are_near_a_replay(slices: str) -> None:
+    a, b = (gpusim.load_trace(PROGRAMS / f"h200_{name}.json.gz") for name in ("resnet50", "decode32"))
+    replayed = Session("h200").replay(merge([a, b]), f"mig:by=program,slices={slices}", restart=True, keep=())
+    progress = normalised_progress(replayed)
+    assert slowdown(a, b, f"MIG ({slices})") == pytest.approx([1.0 / one for one in progress.values()], rel=0.1)
+
+
 def test_limits_of_mps_are_a_split() -> None:
     a, b = program("a", 400, 1000.0), program("b", 400, 1000.0)
     split = slowdown(a, b, "inter-sm:sms=2+2", gpu=tiny())
@@ -132,10 +148,11 @@ def test_lists_give_what_each_pair_gives() -> None:
     ("b", "setting", "said"),
     [
         ([], "streams", "a and b are not as many"),
-        (None, "sideways", "is 'sideways'; expected streams, in turn, an SM split such as 64[+]68, or MPS"),
+        (None, "sideways", "is 'sideways'; expected streams, in turn, an SM split such as 64[+]68, MPS .*, or MIG"),
         (None, "3+2", "is '3[+]2'; expected 1 or more SMs each, at most 4 together"),
         (None, "1+3", "sms=1[+]3 cannot be granted on tiny; expected at least 8 SMs"),
         (None, "MPS (160+40 %)", "percent=160[+]40 is out of range; expected more than 0 and at most 100 each"),
+        (None, "MIG (3g+4g)", "tiny has no MIG profiles"),
         (None, None, "is 'None'; expected streams, in turn"),
         (None, 3, "is '3'; expected streams, in turn"),
         (None, [3], "expected streams, in turn"),

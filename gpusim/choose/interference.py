@@ -28,7 +28,7 @@ from gpusim.model.contention import mix_times
 from gpusim.model.kernel import KernelModel, mix_rates
 from gpusim.model.memory import MemoryWait, dram_queue, launch_wait_us, memory_slowdown, wait_slowdown
 from gpusim.model.occupancy import fits
-from gpusim.policies.limits import GreenContext, Mps
+from gpusim.policies.limits import GreenContext, Mig, Mps
 from gpusim.session import AnyGPU, AnyTrace, Session
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
@@ -36,13 +36,27 @@ from gpusim.trace.operations import Kernel
 
 MOST_KEPT = 4096  # programs and pairs that are remembered
 ROUNDS = 2  # of the slowdowns, on which the traffic since a kernel came last depends [D]
-WAYS = "streams, in turn, an SM split such as 64+68, or MPS (60+40 %)"
+WAYS = "streams, in turn, an SM split such as 64+68, MPS (60+40 %), or MIG (3g+4g)"
 _SAME = {
     "leftover": "streams",
     "serial": "in turn",
     "streams (equal priority)": "streams",
     "in turn (one after the other)": "in turn",
 }
+
+
+class _Parts(NamedTuple):
+    """SMs of each of two programs, where each has its own."""
+
+    sms: tuple[int, int]
+    memory: tuple[float, float] | None = None  # of each, its share of L2 and DRAM, 0 to 1; None: they share both
+
+    def swapped(self) -> _Parts:
+        """The other program first."""
+        return _Parts(self.sms[::-1], self.memory and self.memory[::-1])
+
+
+IN_TURN = _Parts((0, 0))  # no part at all: one after the other
 
 
 class Slowdown(NamedTuple):
@@ -98,8 +112,8 @@ def slowdown(
         a: a program: a trace or the path of its file; or a list of them, the first of each pair.
         b: the other program; or a list as long as ``a``.
         setting: how they share the GPU: ``streams``, ``in turn``, an SM split ``64+68`` (SMs of a, then of b), ``MPS
-            (60+40 %)``, a policy (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of `gpusim.advise`
-            without priorities, time slices and MIG; or one for each pair.
+            (60+40 %)``, ``MIG (3g+4g)``, a policy (``leftover``, ``serial``, ``inter-sm:sms=64+68``) or a `Setting` of
+            `gpusim.advise` without priorities and time slices; or one for each pair.
         gpu: the GPU, one for all pairs: a `GPU`, its name or the path of its file; None: the GPU of the recording.
 
     Returns:
@@ -134,27 +148,27 @@ def _slowdown(a: AnyTrace, b: AnyTrace, setting: str | Setting, gpu: AnyGPU | No
         raise InputError(None, "slowdown", problem, "programs recorded on one GPU")
     session = _on(first.device) if gpu is None else _session(gpu_of(gpu))
     one, other = _program(session, first), _program(session, second)
-    sms = _sms(setting, session.gpu)
-    if sms == ():
+    parts = _parts(setting, session.gpu)
+    if parts == IN_TURN:
         both = one.alone_us + other.alone_us
         return Slowdown(both / one.alone_us, both / other.alone_us)
     found = Slowdown(1.0, 1.0)
     for _ in range(ROUNDS):
-        found = _together(session.gpu, one, other, sms, found)
+        found = _together(session.gpu, one, other, parts, found)
     return found
 
 
-def _together(gpu: GPU, one: _Known, other: _Known, sms: tuple[int, ...] | None, paces: Slowdown) -> Slowdown:
+def _together(gpu: GPU, one: _Known, other: _Known, parts: _Parts | None, paces: Slowdown) -> Slowdown:
     """Both programs on the SMs, their code lost as at some slowdowns of them."""
     pace = paces.a / paces.b
-    of_a = _over(gpu, one, other, pace, sms)
-    of_b = _over(gpu, other, one, 1.0 / pace, None if sms is None else sms[::-1])
-    if sms is None:  # who copies meanwhile slows nobody
+    of_a = _over(gpu, one, other, pace, parts)
+    of_b = _over(gpu, other, one, 1.0 / pace, parts and parts.swapped())
+    if parts is None:  # who copies meanwhile slows nobody
         return Slowdown(*(1.0 + one.running * other.running * (factor - 1.0) for factor in (of_a, of_b)))
     return Slowdown(1.0 + one.running * (of_a - 1.0), 1.0 + other.running * (of_b - 1.0))
 
 
-def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...] | None) -> float:
+def _over(gpu: GPU, own: _Known, other: _Known, pace: float, parts: _Parts | None) -> float:
     """The slowdown of the program of some kernels beside another.
 
     Kernels that share the SMs meet in proportion to their times. Of kernels that do not fit together each waits for the
@@ -162,15 +176,17 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
     kernels follow one another alternates with the other program: each of its kernels waits for one. A kernel that comes
     after a copy comes at a random instant, and waits for the rest of the kernel that runs then.
     """
-    whole, apart = 0.0, sms is not None
+    whole, apart = 0.0, parts is not None
     others = own.code.beside(other.code, pace, apart)
     shares = [its.share for its in other.parts]
-    waits_us = [_launch_wait_us(_alone(its.model, sms[1] if sms else gpu.sm_count)) for its in other.parts]
-    wait_us = other.running * fmean(waits_us, shares)
+    wait_us = 0.0
+    if parts is None or parts.memory is None:
+        its_sms = parts.sms[1] if parts else gpu.sm_count
+        wait_us = other.running * fmean([_launch_wait_us(_alone(its.model, its_sms)) for its in other.parts], shares)
     for part in own.parts:
         shared_sms, from_l2 = (0.0, part.instruction_share) if apart else (other.code.sms_share, 1.0)
         gone = own.code.mean_lost(part.returns, others, from_l2, shared_sms)
-        beside = [_of_kernels(gpu, part.model, its.model, sms) for its in other.parts]
+        beside = [_of_kernels(gpu, part.model, its.model, parts) for its in other.parts]
         alone = wait_slowdown(0.0, 0.0, part.own_dram, part.wait, gone)
         shared = [alone if one is None else one[0].slowdown(part.wait, gone) for one in beside]
         alternating, random = [], []
@@ -189,18 +205,24 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, sms: tuple[int, ...
     return max(1.0, whole)
 
 
-def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
-    """SMs of each program; None: both may use all; empty: one after the other."""
+def _parts(setting: str | Setting, gpu: GPU) -> _Parts | None:
+    """SMs of each program; None: both may use all."""
     text = setting.policy if isinstance(setting, Setting) else setting
     if isinstance(setting, Setting) and setting.priorities:
         raise InputError(None, "setting", f"is {quote(str(setting))}; priorities are not estimated", WAYS)
+    instances = re.search(r"(?:^mig:.*slices=|^MIG \()([0-9]g\+[0-9]g)\)?(?:,|$)", text)
+    if instances is not None:
+        policy = Mig(slices=instances[1])
+        policy.prepare(gpu, ("a", "b"))
+        (a, of_a), (b, of_b) = policy.instances()
+        return _Parts((a, b), (of_a, of_b))
     limits = re.search(r"(?:^mps:.*percent=|MPS \()([0-9]+)\+([0-9]+)(?: %\))?(?:,|$)", text)
     if limits is not None:  # of two that add up to more than 100 % the second has the rest
         first, second = map(len, Mps(percent=f"{limits[1]}+{limits[2]}").parts(gpu, ("a", "b")))
         text = f"{first}+{min(gpu.sm_count - first, second)}"
     name = _SAME.get(text, text)
     if name in ("streams", "in turn"):
-        return None if name == "streams" else ()
+        return None if name == "streams" else IN_TURN
     found = re.search(r"(?:^|sms=|SM split \(?)([0-9]+)\+([0-9]+)(?: SMs)?\)?(?:,|$)", text)
     if found is None:
         raise InputError(None, "setting", f"is {quote(text)}", WAYS)
@@ -209,7 +231,7 @@ def _sms(setting: str | Setting, gpu: GPU) -> tuple[int, ...] | None:
         raise InputError(None, "setting", f"is {quote(text)}", f"1 or more SMs each, at most {gpu.sm_count} together")
     if limits is None and not text.startswith("inter-sm:"):
         GreenContext(sms=f"{sms[0]}+{sms[1]}").parts(gpu, ("a", "b"))  # refuses what the driver does not grant
-    return sms
+    return _Parts(sms)
 
 
 # ---- programs
@@ -226,7 +248,7 @@ def _session(gpu: GPU) -> Session:
 
 
 _PROGRAMS: dict[tuple[int, int], _Known] = {}  # by the ids of session and trace, which are kept
-_PAIRS: dict[tuple[object, object, tuple[int, ...] | None], tuple[_Beside, _Beside] | None] = {}
+_PAIRS: dict[tuple[object, object, _Parts | None], tuple[_Beside, _Beside] | None] = {}
 
 
 def _program(session: Session, trace: Trace) -> _Known:
@@ -318,18 +340,22 @@ class _Beside(NamedTuple):
         return max(1.0, self.shared, self.own * waiting)
 
 
-def _of_kernels(
-    gpu: GPU, p: KernelModel, q: KernelModel, sms: tuple[int, ...] | None
-) -> tuple[_Beside, _Beside] | None:
+def _of_kernels(gpu: GPU, p: KernelModel, q: KernelModel, parts: _Parts | None) -> tuple[_Beside, _Beside] | None:
     """Two kernels that co-run; None: they are time-shared."""
-    key = p.identity, q.identity, sms
+    key = p.identity, q.identity, parts
     if key not in _PAIRS:
         if len(_PAIRS) >= 16 * MOST_KEPT:
             _PAIRS.clear()
-        # with SMs of their own they have fewer, and both load L2 and DRAM
-        found = _both(_alone(p, sms[0]), _alone(q, sms[1])) if sms else _mixed(gpu, p, q)
+        if parts is None:
+            found = _mixed(gpu, p, q)
+        elif parts.memory is None:  # with SMs of their own they have fewer, and both load L2 and DRAM
+            found = _both(_alone(p, parts.sms[0]), _alone(q, parts.sms[1]))
+        else:
+            each = zip((p, q), parts.sms, parts.memory, strict=True)
+            one, other = (_apart(_alone(*its)) for its in each)
+            found = one, other
         _PAIRS[key] = found
-        _PAIRS[q.identity, p.identity, None if sms is None else sms[::-1]] = found and found[::-1]
+        _PAIRS[q.identity, p.identity, parts and parts.swapped()] = found and found[::-1]
     return _PAIRS[key]
 
 
@@ -341,21 +367,22 @@ class _SteadyPace:
     per_wave: float  # time of a block, L2 and DRAM idle; 1 as recorded
     waves: float  # of blocks, at least 1
     work: float  # blocks at once over the time of one
+    memory: float = 1.0  # share of L2 and DRAM that is there for it, 0 to 1
 
     @property
     def under_way(self) -> float:
         """Time that DRAM needs for what its blocks have under way, as far as it binds them (`MemoryWait`)."""
-        return min(1.0, self.dram) * self.work * self.per_wave * self.model.wait.under_way
+        return min(1.0, self.dram) * self.work * self.per_wave * self.model.wait.under_way / self.memory
 
     @property
     def dram(self) -> float:
         """Load of DRAM."""
-        return self.model.load.dram * self.work
+        return self.model.load.dram * self.work / self.memory
 
     @property
     def l2(self) -> float:
         """Load of L2."""
-        return self.model.load.l2 * self.work
+        return self.model.load.l2 * self.work / self.memory
 
     def time(self, dram: float, l2: float) -> float:
         """Time of its blocks at the total load."""
@@ -364,16 +391,17 @@ class _SteadyPace:
     def served(self, dram: float, l2: float) -> tuple[float, float]:
         """Share of the time in which it keeps DRAM and L2 busy, each 0 to 1, at the total load."""
         rate = self.work / self.model.unit_us / memory_slowdown(dram, l2, self.model.own_load) / max(1.0, dram, l2)
+        rate /= self.memory
         return min(1.0, rate * self.model.dram_share_us), min(1.0, rate * self.model.l2_share_us)
 
 
-def _alone(model: KernelModel, sms: int) -> _SteadyPace:
-    """A kernel that has some SMs to itself."""
+def _alone(model: KernelModel, sms: int, memory: float = 1.0) -> _SteadyPace:
+    """A kernel that has some SMs to itself, and a share of L2 and DRAM."""
     used = min(sms, model.blocks)
     held = min(model.blocks_per_sm, ceil(model.blocks / used))
     time = mix_times([(model.demand, held)])[0]
     resident = min(used * held, model.blocks)
-    return _SteadyPace(model, time, model.blocks / resident, resident / time)
+    return _SteadyPace(model, time, model.blocks / resident, resident / time, memory)
 
 
 def _launch_wait_us(pace: _SteadyPace) -> float:
@@ -397,6 +425,13 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] 
         time = (1.0 - mixed) * alone.per_wave + mixed / (rate * model.unit_us)
         paces.append(_SteadyPace(model, time, alone.waves, alone.work * alone.per_wave / time))
     return _both(*paces)
+
+
+def _apart(pace: _SteadyPace) -> _Beside:
+    """A kernel that shares neither SMs nor memory with the other program."""
+    alone = _alone(pace.model, pace.model.sm_count)
+    over = pace.time(pace.dram, pace.l2) / alone.time(alone.dram, alone.l2)
+    return _Beside(over, over, 0.0, 0.0, pace.served(pace.dram, pace.l2)[0])
 
 
 def _both(p: _SteadyPace, q: _SteadyPace) -> tuple[_Beside, _Beside]:

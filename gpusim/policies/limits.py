@@ -246,6 +246,10 @@ class Mig(Parts):
         self._shares = [profiles[name].eighths / 8 for name in chosen]
         return in_a_row([profiles[name].sms for name in chosen])
 
+    def instances(self) -> list[tuple[int, float]]:
+        """SMs of each instance, and its share of L2 and DRAM; after `prepare`."""
+        return [(len(part), share) for part, share in zip(self._parts, self._shares, strict=True)]
+
     def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
         """Each instance has its eighths of L2 and DRAM to itself; unused SMs count to the first."""
         unused = frozenset(range(gpu.sm_count)).difference(*self._parts)
