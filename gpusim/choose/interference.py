@@ -210,12 +210,9 @@ def _parts(setting: str | Setting, gpu: GPU) -> _Parts | None:
     text = setting.policy if isinstance(setting, Setting) else setting
     if isinstance(setting, Setting) and setting.priorities:
         raise InputError(None, "setting", f"is {quote(str(setting))}; priorities are not estimated", WAYS)
-    instances = re.search(r"(?:^mig:.*slices=|^MIG \()([0-9]g\+[0-9]g)\)?(?:,|$)", text)
-    if instances is not None:
-        policy = Mig(slices=instances[1])
-        policy.prepare(gpu, ("a", "b"))
-        (a, of_a), (b, of_b) = policy.instances()
-        return _Parts((a, b), (of_a, of_b))
+    slices = re.search(r"(?:^mig:.*slices=|^MIG \()([0-9]g\+[0-9]g)\)?(?:,|$)", text)
+    if slices is not None:
+        return _instances(slices[1], gpu)
     limits = re.search(r"(?:^mps:.*percent=|MPS \()([0-9]+)\+([0-9]+)(?: %\))?(?:,|$)", text)
     if limits is not None:  # of two that add up to more than 100 % the second has the rest
         first, second = map(len, Mps(percent=f"{limits[1]}+{limits[2]}").parts(gpu, ("a", "b")))
@@ -232,6 +229,14 @@ def _parts(setting: str | Setting, gpu: GPU) -> _Parts | None:
     if limits is None and not text.startswith("inter-sm:"):
         GreenContext(sms=f"{sms[0]}+{sms[1]}").parts(gpu, ("a", "b"))  # refuses what the driver does not grant
     return _Parts(sms)
+
+
+def _instances(slices: str, gpu: GPU) -> _Parts:
+    """What two MIG instances have."""
+    policy = Mig(slices=slices)
+    policy.prepare(gpu, ("a", "b"))
+    (sms_a, memory_a), (sms_b, memory_b) = policy.instances()
+    return _Parts((sms_a, sms_b), (memory_a, memory_b))
 
 
 # ---- programs
