@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.choose.advise import TIE, UNMEASURED, Advice, SettingResult
 from gpusim.choose.explain import in_shares, order_note
-from gpusim.choose.serving import GROWS, SEEDS, grows, looping
+from gpusim.choose.serving import SEEDS, growing, looping
 from gpusim.choose.settings import MECHANISMS
 from gpusim.choose.targets import Target
 from gpusim.common.tables import Column, number, numbers, picked, print_left_out, print_line, print_table, shortened
@@ -175,8 +175,7 @@ def _served(advice: Advice) -> list[str]:
         interval = best.interval_us.get(name, 0.0)
         spread = f" (p95 ± {number(interval)}, 95 % confidence over {SEEDS} seeds)" if interval else ""
         lines.append(f"{name}: " + ", ".join(f"p{percent} {number(us)} µs" for percent, us in of.items()) + spread)
-        if best.growth.get(name, 1.0) >= GROWS:
-            lines.append(grows(name, best.growth[name]))
+        lines += growing(name, best.growth.get(name, 1.0))
     restarted = looping(advice.trace)
     others = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
     for name in others:

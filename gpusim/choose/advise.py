@@ -446,12 +446,17 @@ def _misses(one: SettingResult, targets: Sequence[Target]) -> float:
     return max(map(one.over, targets), default=1.0)
 
 
+def _rank(one: SettingResult, objective: Objective, targets: Sequence[Target]) -> tuple[bool, float]:
+    """The less, the better: settings that keep all targets come first."""
+    return _misses(one, targets) > 1.0, one.counted(objective)
+
+
 def _best_split(choices: Sequence[SettingResult], objective: Objective, targets: Sequence[Target]) -> Setting | None:
     """The best SM split of some choices; None: they have none."""
     splits = [one for one in choices if one.setting.parts]
     if not splits:
         return None
-    return min(splits, key=lambda one: (_misses(one, targets) > 1.0, one.cost(objective))).setting
+    return min(splits, key=lambda one: _rank(one, objective, targets)).setting
 
 
 def _advice(
@@ -470,7 +475,7 @@ def _advice(
 
     if any(one.how_wrong.band for one in choices):
         choices = [replace(one, doubted=not (one.how_wrong.band or one.how_wrong.of_kernels)) for one in choices]
-    ordered = sorted(choices, key=lambda one: (misses(one) > 1.0, one.counted(objective), effort(one)))
+    ordered = sorted(choices, key=lambda one: (*_rank(one, objective, targets), effort(one)))
     keeping = [one for one in ordered if misses(one) <= 1.0]
     if not keeping:
         closest = min(ordered, key=misses)

@@ -79,7 +79,7 @@ class Slowed:
 
     @property
     def slowdown(self) -> float:
-        """Time it took over its time isolated."""
+        """Its time beside others over its isolated time."""
         return times_as_long(self.took_us, self.isolated_us)
 
     @property
@@ -102,7 +102,7 @@ class Group:
 
     @property
     def slowdown(self) -> float | None:
-        """Time they took over their time isolated."""
+        """Their time beside others over their isolated time."""
         return None if self.isolated_us is None else times_as_long(self.took_us, self.isolated_us)
 
 

@@ -40,6 +40,8 @@ WAYS = "streams, in turn, an SM split such as 64+68, MPS (60+40 %), or MIG (3g+4
 _SAME = {
     "leftover": "streams",
     "serial": "in turn",
+    "equal priority": "streams",
+    "one after the other": "in turn",
     "streams (equal priority)": "streams",
     "in turn (one after the other)": "in turn",
 }
@@ -432,10 +434,15 @@ def _mixed(gpu: GPU, p: KernelModel, q: KernelModel) -> tuple[_Beside, _Beside] 
     return _both(*paces)
 
 
+def _alone_time(model: KernelModel) -> float:
+    """Time of the blocks of a kernel that has the whole GPU, as `_SteadyPace.time`."""
+    alone = _alone(model, model.sm_count)
+    return alone.time(alone.dram, alone.l2)
+
+
 def _apart(pace: _SteadyPace) -> _Beside:
     """A kernel that shares neither SMs nor memory with the other program."""
-    alone = _alone(pace.model, pace.model.sm_count)
-    over = pace.time(pace.dram, pace.l2) / alone.time(alone.dram, alone.l2)
+    over = pace.time(pace.dram, pace.l2) / _alone_time(pace.model)
     return _Beside(over, over, 0.0, 0.0, pace.served(pace.dram, pace.l2)[0])
 
 
@@ -445,8 +452,7 @@ def _both(p: _SteadyPace, q: _SteadyPace) -> tuple[_Beside, _Beside]:
     served = [pace.served(dram, l2) for pace in (p, q)]
     found = []
     for pace, own, others in zip((p, q), served, served[::-1], strict=True):
-        alone = _alone(pace.model, pace.model.sm_count)
-        alone_time = alone.time(alone.dram, alone.l2)
+        alone_time = _alone_time(pace.model)
         shared, apart = pace.time(dram, l2) / alone_time, pace.time(pace.dram, pace.l2) / alone_time
         found.append(_Beside(shared, apart, *others, own[0]))
     queue = _queue(found, (p, q))

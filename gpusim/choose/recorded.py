@@ -89,7 +89,7 @@ class Overlapped:
 
     @property
     def slowdown(self) -> float | None:
-        """Time it took over its time isolated."""
+        """Its time beside others over its isolated time."""
         return None if not self.isolated_us else self.took_us / self.isolated_us
 
     @property

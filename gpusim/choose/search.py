@@ -1,4 +1,4 @@
-"""The search for the best plan: all plans where there are few, else from good starts to ever better neighbours.
+"""The search for the best plan: exhaustive where plans are few, else a local search from several starts.
 
 A graph of more than a few plans falls into blocks that can only run one after the other
 (`gpusim.trace.graph.Graph.blocks`), such as the modules of a network. Each is searched by itself, and the plan of the

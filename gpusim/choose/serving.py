@@ -7,7 +7,7 @@ minutes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, fsum, inf, sqrt
 from statistics import fmean, stdev
 from typing import Any
@@ -49,7 +49,7 @@ def arriving(trace: Trace) -> list[str]:
 
 
 def looping(trace: Trace) -> list[str]:
-    """The programs of which each request arrives when the one before has ended."""
+    """The programs whose next request arrives when the one before has ended."""
     return [one.name for one in trace.programs if isinstance(one.arrivals, LoopArrivals)]
 
 
@@ -151,17 +151,17 @@ def growing_together(trace: Trace, result: Result) -> Iterator[str]:
     """Sentences on programs whose requests wait longer and longer beside the other programs of a replay."""
     requests = requests_us(result)
     for name in arriving(trace):
-        growth = _growth(requests[name])
-        if growth >= GROWS:
-            yield grows(name, growth)
+        yield from growing(name, _growth(requests[name]))
 
 
-def grows(program: str, growth: float) -> str:
-    """That a program's requests wait longer and longer; ``growth`` as of `gpusim.choose.advise.SettingResult`."""
-    return (
+def growing(program: str, growth: float) -> list[str]:
+    """Sentence on a program whose queue grows, from `GROWS` on; ``growth``: as `SettingResult.growth` of advise."""
+    if growth < GROWS:
+        return []
+    return [
         f"{program}: its last requests take {growth:.1f} times as long as its first: the programs together ask more "
         "than the GPU serves, the queue grows, and latencies have no steady value"
-    )
+    ]
 
 
 def _interval_us(arrivals: Arrivals | None) -> float:
@@ -176,9 +176,14 @@ def _interval_us(arrivals: Arrivals | None) -> float:
 # ---- what a replay of requests gives
 
 
+def _at_random(trace: Trace) -> dict[str, PoissonArrivals]:
+    """The random arrivals, by program."""
+    return {one.name: one.arrivals for one in trace.programs if isinstance(one.arrivals, PoissonArrivals)}
+
+
 def other_seeds(trace: Trace) -> Iterator[Trace]:
     """The trace with other arrivals of the same rates; none where no arrivals are random."""
-    random = {one.name: one.arrivals for one in trace.programs if isinstance(one.arrivals, PoissonArrivals)}
+    random = _at_random(trace)
     for n in range(1, SEEDS if random else 1):
         others = {
             name: {"arrivals": of.model_copy(update={"seed": of.seed + n * SEED_STEP})} for name, of in random.items()
@@ -194,8 +199,12 @@ def intervals_us(others: Sequence[Trace], session: Session, policy: str, result:
     if not others:
         return {}
     runs = [passes_us(one) for one in (result, *(session.replay(other, policy, keep=()) for other in others))]
-    random = [one.name for one in others[0].programs if isinstance(one.arrivals, PoissonArrivals)]
-    return {name: _half_width([percentile(of[name], TARGET_PERCENTILE) for of in runs]) for name in random}
+    return {name: _half_width(us) for name, us in _at_target(runs, _at_random(others[0])).items()}
+
+
+def _at_target(runs: Sequence[Mapping[str, Sequence[float]]], programs: Iterable[str]) -> dict[str, list[float]]:
+    """The percentile that targets are of, in each of some replays, by program; ``runs``: of each replay `passes_us`."""
+    return {name: [percentile(of[name], TARGET_PERCENTILE) for of in runs] for name in programs}
 
 
 def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], free: Sequence[str]) -> dict[str, Any]:
@@ -207,7 +216,7 @@ def served(trace: Trace, runs: Sequence[Result], alone_us: Mapping[str, float], 
     others = [name for name in alone_us if name not in restarted]
     requests = [requests_us(one) for one in runs]
     latencies = [passes_us(one) for one in runs]
-    at_target = {name: [percentile(of[name], TARGET_PERCENTILE) for of in latencies] for name in others}
+    at_target = _at_target(latencies, others)
     slowdown = {name: fmean(fmean(of[name]) for of in latencies) / alone_us[name] for name in others}
     last_us = [max((of[name][-1][0] for name in of_requests), default=inf) for of in requests]  # when all have arrived
     progress = {

@@ -1,4 +1,4 @@
-"""How often Python looks for cycles of objects to free."""
+"""How often Python's garbage collector runs."""
 
 import gc
 

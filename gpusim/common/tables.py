@@ -117,7 +117,7 @@ def print_line(text: str, most: int | None = None, file: TextIO | None = None) -
 
 
 def print_written(path: str | Path, *lines: str) -> None:
-    """Print what was written to a file; on standard error where it is a device, such as /dev/stdout."""
+    """Print which file was written; on standard error if the file is a device, such as /dev/stdout."""
     for line in lines:
         print_line(line, file=sys.stderr if str(path).startswith("/dev/") else None)
 

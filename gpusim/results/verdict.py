@@ -12,7 +12,7 @@ from math import hypot
 
 from gpusim.common.tables import grouped, number
 from gpusim.results.comparison import ALONE, Comparison, Entry
-from gpusim.results.metrics import BASELINE, TARGET_PERCENTILE, WARM_UP, latencies_us, percentile
+from gpusim.results.metrics import BASELINE, TARGET_PERCENTILE, latency_percentiles_us
 from gpusim.trace.independent import shares_nothing
 
 SAME = 5e-4  # relative: makespans whose difference is printed as +0.0 % are a tie whatever the error
@@ -75,7 +75,7 @@ def _least_latencies(comparison: Comparison) -> list[str]:
         return []
     tails = {
         entry.result.policy: {
-            program: percentile(us, TARGET_PERCENTILE) for program, us in latencies_us(entry.result, WARM_UP).items()
+            program: of[TARGET_PERCENTILE] for program, of in latency_percentiles_us(entry.result).items()
         }
         for entry in comparison.entries
     }
