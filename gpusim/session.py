@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
+
+from pydantic import TypeAdapter
 
 from gpusim.calibrate.assumptions import WORDS, extremes
 from gpusim.calibrate.assumptions import Assumption as Assumption
 from gpusim.calibrate.assumptions import warning as warning
 from gpusim.calibrate.cache import user_fits
 from gpusim.calibrate.kernels import Kernels
+from gpusim.common import fingerprint
 from gpusim.common.errors import InputError, quote
+from gpusim.common.kept import user_kept
 from gpusim.common.progress import Step, estimated, no_step, require_step
 from gpusim.engine import replay as engine
 from gpusim.engine.code import CachedCode as CachedCode
@@ -22,7 +27,7 @@ from gpusim.engine.isolated import Isolated
 from gpusim.engine.replay import Starved as Starved
 from gpusim.engine.several_gpus import parts, policies_of
 from gpusim.hardware.gpu import GPU, gpu_of, load_shipped_gpu, recorded_by
-from gpusim.policies.checks import name_of
+from gpusim.policies.checks import name_of, shipped
 from gpusim.policies.hardware import Serial
 from gpusim.policies.interface import Policy
 from gpusim.policies.oracles import Oracle
@@ -42,6 +47,8 @@ replay takes; what each SM held over time; the makespan under serial, which take
 USUAL: tuple[Keep, ...] = ("placements", "serial")
 AnyTrace = Trace | str | PathLike[str]  # a trace, or the path of its file
 AnyGPU = GPU | str | PathLike[str]  # a GPU, its name or the path of its file
+
+T = TypeVar("T")
 
 MOST_SEED = 2**31 - 1
 KEPT = 64  # traces that a session remembers
@@ -65,6 +72,11 @@ class _Traced:
         self.divisions: dict[str, tuple[dict[int, str], tuple[str, ...]]] = {}
         self.scores: dict[tuple[str, int, str], float] = {}  # the lower the better, by objective, seed and policy
         self._isolated = isolated
+
+    @cached_property
+    def hash(self) -> str:
+        """A hash of all that the trace holds."""
+        return fingerprint.data(self.trace)
 
     @cached_property
     def recorded_sms(self) -> tuple[int, ...]:
@@ -104,7 +116,7 @@ class Session:
         gpu: where to replay: a GPU, its name or the path of its file.
         recorded_on: the GPU that traces were recorded on; None: the one that each trace names.
         seed: random seed of block-duration jitter; 0: as fitted to the recording.
-        cache: whether to use the user's cache of fits, and to store new fits there.
+        cache: whether to use what the user's cache keeps of earlier fits and replays, and to keep new ones there.
     """
 
     def __init__(self, gpu: AnyGPU, recorded_on: AnyGPU | None = None, seed: int = 0, *, cache: bool = False) -> None:
@@ -114,6 +126,7 @@ class Session:
         self.recorded_on = None if recorded_on is None else gpu_of(recorded_on, "recorded_on")
         self.seed = seed
         self._fits = user_fits() if cache else None
+        self._kept = user_kept("replays") if cache else None
         self._like: Session | None = None
         self._kernels: dict[str, tuple[Kernels, Isolated]] = {}  # by the device that traces name
         self._traces: dict[int, _Traced] = {}  # by id, the one asked for last at the end
@@ -136,7 +149,7 @@ class Session:
     def on(self, gpu: AnyGPU) -> Session:
         """A session on another GPU for the same recordings; what was fitted to them is shared."""
         other = Session(gpu, self.recorded_on, self.seed)
-        other._fits, other._like = self._fits, self
+        other._fits, other._kept, other._like = self._fits, self._kept, self
         return other
 
     # ---- replays
@@ -416,6 +429,29 @@ class Session:
             yield known[objective, seed, text]
 
     def _score(self, trace: Trace, objective: str, policy: str) -> float:
+        """As of `_replayed_score`, or as kept; a policy of the user's own may change in ways that nobody sees."""
+        replay = partial(self._replayed_score, trace, objective, policy)
+        if not shipped(spec_of(policy).policy):
+            return replay()
+        asked = fingerprint.sources("gpusim.session", "gpusim.policies"), objective, policy
+        return self.kept(trace, asked, TypeAdapter(float), replay)
+
+    def kept(self, trace: Trace, asked: Sequence[str], kind: TypeAdapter[T], replay: Callable[[], T]) -> T:
+        """What replays of a trace find: as it was kept for this user, or else replayed now, and kept.
+
+        ``asked`` tells it from all else that is found of a trace, with a hash of the sources that find it. A session
+        without the cache keeps nothing.
+        """
+        if self._kept is None:
+            return replay()
+        key = fingerprint.data([self._traced(trace).hash, self.gpu, self._recorder(trace), self.seed, *asked])
+        with suppress(ValueError):  # as of any validation
+            return kind.validate_python(self._kept.find(key))
+        found = replay()
+        self._kept.keep(key, kind.dump_python(found, mode="json"))
+        return found
+
+    def _replayed_score(self, trace: Trace, objective: str, policy: str) -> float:
         """The makespan; or STP of programs that restart, below 0; 0 where one of them starves."""
         if objective != "stp":
             return self.makespan_us(trace, policy)

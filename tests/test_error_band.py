@@ -79,7 +79,7 @@ def said(trace: Trace, policy: str, gpu: GPU | None = None) -> str:
     """The experiment whose error is quoted, or why none is."""
     gpu = gpu or h200()
     found = error_band(replay(trace, gpu, policy), trace, gpu)
-    return found.reason if found.band is None else found.band["experiment"]
+    return found.reason if found.band is None else found.band.experiment
 
 
 # ---- how it shared
@@ -344,10 +344,9 @@ def test_what_takes_most_of_the_time_tells_the_band(measured: dict[str, object])
     module.VALIDATED.write_text(json.dumps({"h200": {"h200": measured}}))
     for launch, expected in ((issue, 2.0), (tensor, 9.0)):
         trace = twins(2, launch)
-        assert error_band(replay(trace, h200(), "leftover"), trace, h200()).band == {
-            "experiment": "streams",
-            "mape_percent": expected,
-        }
+        assert error_band(replay(trace, h200(), "leftover"), trace, h200()).band == module.ErrorBand(
+            "streams", expected
+        )
     assert measured_errors("streams") == {"h200": (2.0, 2.0)}
 
 
@@ -364,6 +363,7 @@ BESIDE_THE_MODEL = {  # imported by its sources, but for data, errors, words and
         "gpusim.common.errors",
         "gpusim.common.files",
         "gpusim.common.fingerprint",
+        "gpusim.common.kept",
         "gpusim.common.numbers",
     ),
     *("gpusim.common.progress", "gpusim.common.spreadsheet", "gpusim.common.strict", "gpusim.common.tables"),

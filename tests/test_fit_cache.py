@@ -21,6 +21,7 @@ from gpusim.calibrate.cache import Fits
 from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.scaling import confined_us, fitted
 from gpusim.cli import main
+from gpusim.common.kept import Kept
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
 TRACE = REPOSITORY / "traces" / "pair_3a_3x3_precomp_5x5_fft_tiling.json.gz"
@@ -33,27 +34,27 @@ def launch() -> KernelLaunch:
 
 
 def test_a_kept_fit_is_the_fit_to_the_bit(tmp_path: Path, launch: KernelLaunch) -> None:
-    model, fits = anchored(launch, H200), Fits(tmp_path / "new" / "folder")
+    model, fits = anchored(launch, H200), Fits(Kept(tmp_path / "new" / "folder"))
     assert fits.find(launch, H200) is None
     fits.keep(launch, H200, model)
-    assert Fits(tmp_path / "new" / "folder").find(launch, H200) == model
+    assert Fits(Kept(tmp_path / "new" / "folder")).find(launch, H200) == model
 
 
 def test_another_launch_gpu_or_source_is_another_fit(
     tmp_path: Path, launch: KernelLaunch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fits = Fits(tmp_path)
+    fits = Fits(Kept(tmp_path))
     fits.keep(launch, H200, anchored(launch, H200))
     assert fits.find(launch.model_copy(update={"duration_us": launch.duration_us + 1.0}), H200) is None
     assert fits.find(launch, replace(H200, sm_count=H200.sm_count - 2)) is None
     assert fits.find(launch, H200) is not None
     monkeypatch.setattr(cache.fingerprint, "sources", lambda *modules: "changed")
-    assert Fits(tmp_path).find(launch, H200) is None
+    assert Fits(Kept(tmp_path)).find(launch, H200) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff\x00", b"0" * 64 + b"\n{}", None])
 def test_what_is_not_as_written_counts_as_absent(tmp_path: Path, launch: KernelLaunch, content: bytes | None) -> None:
-    fits, model = Fits(tmp_path), anchored(launch, H200)
+    fits, model = Fits(Kept(tmp_path)), anchored(launch, H200)
     fits.keep(launch, H200, model)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
@@ -97,7 +98,7 @@ def test_an_entry_with_a_number_that_no_fit_finds_is_fitted_again(
     tmp_path: Path, launch: KernelLaunch, name: str
 ) -> None:
     """Whoever wrote it: its checksum is right."""
-    fits, model = Fits(tmp_path), anchored(launch, H200)
+    fits, model = Fits(Kept(tmp_path)), anchored(launch, H200)
     fits.keep(launch, H200, model)
     sound = kept(tmp_path)
     assert set(sound) == set(NUMBERS)
@@ -114,14 +115,14 @@ def test_an_entry_with_a_number_that_no_fit_finds_is_fitted_again(
     "content", [None, 1.0, "x", [], [[]] * 12, {}, {"unit_us": 1.0}, {"unit_us": {"unit_us": 1.0}}]
 )
 def test_an_entry_of_another_form_counts_as_absent(tmp_path: Path, launch: KernelLaunch, content: object) -> None:
-    fits = Fits(tmp_path)
+    fits = Fits(Kept(tmp_path))
     fits.keep(launch, H200, anchored(launch, H200))
     written(tmp_path, content)
     assert fits.find(launch, H200) is None
 
 
 def test_what_an_entry_says_of_anything_but_the_fit_is_not_read(tmp_path: Path, launch: KernelLaunch) -> None:
-    fits, model = Fits(tmp_path), anchored(launch, H200)
+    fits, model = Fits(Kept(tmp_path)), anchored(launch, H200)
     fits.keep(launch, H200, model)
     written(
         tmp_path, {**kept(tmp_path), "blocks": 0, "sm_count": 10**9, "name": "x", "solo_us": -1.0, "own_load": None}
@@ -133,7 +134,7 @@ def test_scaling_points_may_change_loads_and_turns_within_what_is_tried(tmp_path
     plain = anchored(launch, H200)
     point = ScalingPoint(sms=32, duration_us=0.8 * confined_us(plain, 32, H200))
     told = launch.model_copy(update={"scaling": (point,)})
-    fits, model = Fits(tmp_path), fitted(told, H200)
+    fits, model = Fits(Kept(tmp_path)), fitted(told, H200)
     assert (model.load, model.demand) != (plain.load, plain.demand)
     fits.keep(told, H200, model)
     assert fits.find(told, H200) == model
@@ -157,13 +158,13 @@ def test_scaling_points_may_change_loads_and_turns_within_what_is_tried(tmp_path
 @given(launch=launches())
 def test_what_is_found_of_any_launch_is_its_fit(launch: KernelLaunch) -> None:
     with TemporaryDirectory() as folder:
-        fits, model = Fits(Path(folder)), anchored(launch, H200)
+        fits, model = Fits(Kept(Path(folder))), anchored(launch, H200)
         fits.keep(launch, H200, model)
         assert fits.find(launch, H200) in (model, None)
 
 
 def test_every_fit_of_a_trace_that_ships_is_found_again(tmp_path: Path) -> None:
-    fits = Fits(tmp_path)
+    fits = Fits(Kept(tmp_path))
     for op in load_trace(REPOSITORY / "traces" / "inception_3a.json.gz").operations():
         for launch in op.launches():
             model = anchored(launch, H200)
@@ -172,7 +173,7 @@ def test_every_fit_of_a_trace_that_ships_is_found_again(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go(tmp_path: Path, launch: KernelLaunch) -> None:
-    model, fits = anchored(launch, H200), Fits(tmp_path, most=10)
+    model, fits = anchored(launch, H200), Fits(Kept(tmp_path, most=10))
     for i in range(25):
         fits.keep(launch.model_copy(update={"name": f"k{i}"}), H200, model)
         assert len(list(tmp_path.iterdir())) <= 10
@@ -182,7 +183,7 @@ def test_the_oldest_go(tmp_path: Path, launch: KernelLaunch) -> None:
 
 def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path, launch: KernelLaunch) -> None:
     (tmp_path / "file").touch()
-    fits = Fits(tmp_path / "file")
+    fits = Fits(Kept(tmp_path / "file"))
     fits.keep(launch, H200, anchored(launch, H200))
     assert fits.find(launch, H200) is None
 

@@ -1,37 +1,25 @@
 """Fits kept between runs: a kernel that was fitted to its recording once is not fitted again.
 
-Each kernel has a small file in the user's cache folder, named by a hash of everything that can change a fit: the
-launch, the GPU that it was recorded on, and the sources of the fit and of all that it imports. A lost file costs only
-the time of a fit: a damaged file counts as absent, a fit that cannot be written is not kept, the oldest files are
-removed when there are too many, and processes that share the folder never see a partly written file.
-
-A file holds only the numbers that the fit found; the rest follows from the launch and the GPU. A file with a number
-that no fit of this launch can find counts as absent, whoever wrote it.
+A fit is kept (`gpusim.common.kept`) under a hash of the launch, the GPU that it was recorded on, and the sources of the
+fit and of all that it imports. Only the numbers that the fit found are kept; the rest follows from the launch and the
+GPU. Where a number is none that a fit of this launch can find, the fit counts as absent, whoever wrote it.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 
 from gpusim.calibrate.fit import AGE_PREFERENCES, SPREADS, unfitted
 from gpusim.calibrate.scaling import LOADS
 from gpusim.common import fingerprint
-from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, read_bytes
+from gpusim.common.kept import Kept, user_kept
 from gpusim.hardware.gpu import GPU
 from gpusim.model.kernel import KernelModel
 from gpusim.model.occupancy import waves
 from gpusim.trace.kernels import KernelLaunch
 
-OFF = "GPUSIM_NO_CACHE"  # an environment variable: where it is set to anything, nothing is kept or looked for
-MOST_FITS = 10_000  # kept; one takes less than 1 KB
-MOST_BYTES = 2**12  # of one
 OF_MODEL = (
     *("unit_us", "age_preference", "spread", "ramp_work", "start_us", "sm_start_us"),
     *("issue_us", "dram_share_us", "l2_share_us", "l2_apart_us"),
@@ -42,93 +30,35 @@ MOST_START_US = 10.0  # of a block
 MOST_OFF = 10.0  # factor by which a time that a fit found may be off its estimate from the recording
 
 
-def cache_folder() -> Path:
-    """Return gpusim's folder in the user's cache directory."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        base = Path(given)
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path.home() / ".cache"
-    return base / "gpusim"
-
-
 def user_fits() -> Fits | None:
-    """The fits of this user; None where the environment says so, or there is no home.
-
-    With the fits, what our sources mean is kept from now on.
-    """
-    if os.environ.get(OFF):
-        return None
-    try:
-        folder = cache_folder()
-    except RuntimeError:  # no home
-        return None
-    fingerprint.keep_in(folder)
-    return Fits(folder / "fits")
+    """The fits of this user; None as of `user_kept`."""
+    kept = user_kept("fits")
+    return None if kept is None else Fits(kept)
 
 
 class Fits:
-    """A cache of fits in a folder, made when the first fit is stored; beyond ``most`` the oldest are deleted."""
+    """The fits that are kept somewhere."""
 
-    def __init__(self, folder: Path, most: int = MOST_FITS) -> None:
-        self._folder = folder
-        self._most = most
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
         self._gpus: dict[GPU, str] = {}  # and the sources, as hashes
-        self._held: int | None = None  # about how many files are there
 
     def find(self, launch: KernelLaunch, gpu: GPU) -> KernelModel | None:
         """The fit of a launch recorded on a GPU, as it was kept; None where there is none."""
         try:
-            check, _, content = read_bytes(self._file(launch, gpu), MOST_BYTES).partition(b"\n")
-            if check != _checksum(content):
-                return None
-            return _model(json.loads(content), launch, gpu)
-        except (InputError, ValueError, TypeError, KeyError, RecursionError):
+            return _model(self._kept.find(self._key(launch, gpu)), launch, gpu)
+        except (TypeError, KeyError):
             return None
 
     def keep(self, launch: KernelLaunch, gpu: GPU, model: KernelModel) -> None:
-        """Keep a fit, where the folder can be written to."""
-        content = json.dumps(_numbers(model)).encode()
-        with suppress(InputError, OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._file(launch, gpu), "wb") as file:
-                file.write(_checksum(content) + b"\n" + content)
-            self._forget_oldest()
+        """Keep a fit, where that is possible."""
+        self._kept.keep(self._key(launch, gpu), _numbers(model))
 
-    def _file(self, launch: KernelLaunch, gpu: GPU) -> Path:
+    def _key(self, launch: KernelLaunch, gpu: GPU) -> str:
         if gpu not in self._gpus:
             self._gpus[gpu] = fingerprint.data(gpu) + fingerprint.sources("gpusim.calibrate.scaling")
         described = json.dumps(launch, default=vars, sort_keys=True)  # a serializer would first have to be built
-        key = sha256((self._gpus[gpu] + described).encode()).hexdigest()
-        return self._folder / f"{key}.json"
-
-    def _forget_oldest(self) -> None:
-        """Remove the oldest tenth when there are too many."""
-        if self._held is None:
-            self._held = sum(1 for _ in os.scandir(self._folder))
-        else:
-            self._held += 1
-        if self._held <= self._most:
-            return
-        by_age = sorted(os.scandir(self._folder), key=lambda entry: (_written_ns(entry), entry.name))
-        for entry in by_age[: len(by_age) - self._most * 9 // 10]:
-            with suppress(OSError):
-                os.unlink(entry.path)
-        self._held = None
-
-
-def _written_ns(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat().st_mtime_ns
-    except OSError:  # another process removed it
-        return 0
-
-
-def _checksum(content: bytes) -> bytes:
-    return sha256(content).hexdigest().encode()
+        return sha256((self._gpus[gpu] + described).encode()).hexdigest()
 
 
 def _numbers(model: KernelModel) -> dict[str, float]:

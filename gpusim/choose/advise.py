@@ -25,6 +25,8 @@ from os import PathLike
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from pydantic import TypeAdapter
+
 from gpusim.choose.explain import costs_us
 from gpusim.choose.serving import (
     isolated_us,
@@ -43,12 +45,13 @@ from gpusim.choose.serving import (
 from gpusim.choose.settings import Setting, settings_by, splits_between
 from gpusim.choose.settings import settings as every_setting
 from gpusim.choose.targets import Target, targets_of
+from gpusim.common import fingerprint
 from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError, expected_one_of, quote
 from gpusim.common.progress import Step, no_step, require_step
 from gpusim.common.tables import picked
 from gpusim.hardware.gpu import GPU
-from gpusim.results.error_band import HowWrong, error_band
+from gpusim.results.error_band import VALIDATED, HowWrong, error_band
 from gpusim.results.metrics import SHARING, sharing, undominated
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Session, Starved, opened, warning
@@ -368,7 +371,19 @@ def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, ste
         yield found
 
 
+def _kept(shared: _Shared, way: Setting, what: str, kind: type[R], replay: Callable[[], R]) -> R:
+    """What replays find under a setting, as kept for the user or replayed now."""
+    sources = fingerprint.sources("gpusim.choose.advise", "gpusim.policies") + fingerprint.files([VALIDATED])
+    given = fingerprint.data([what, way, shared.alone_us, shared.free, shared.restarts])
+    return shared.session.kept(shared.trace, (sources, given), TypeAdapter(kind), replay)
+
+
 def _choice(shared: _Shared, way: Setting) -> SettingResult:
+    """Result of a setting, or as kept."""
+    return _kept(shared, way, "result", SettingResult, partial(_replayed_choice, shared, way))
+
+
+def _replayed_choice(shared: _Shared, way: Setting) -> SettingResult:
     """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=["placements"])
@@ -412,9 +427,13 @@ def _shares(shared: _Shared, progress: Mapping[str, float]) -> dict[str, float]:
 
 
 def _cost(objective: Objective, assumed: Mapping[Assumption, _Shared], task: tuple[Assumption, Setting]) -> float:
-    """`SettingResult.cost` of a setting under an assumption, without the replays that it does not need."""
-    assumption, way = task
-    shared = assumed[assumption]
+    """`SettingResult.cost` of a setting under an assumption, or as kept."""
+    shared, way = assumed[task[0]], task[1]
+    return _kept(shared, way, objective, float, partial(_replayed_cost, objective, shared, way))
+
+
+def _replayed_cost(objective: Objective, shared: _Shared, way: Setting) -> float:
+    """The same, without the replays that it does not need."""
     if way.mechanism == "in turn" or with_arrivals(shared.trace):
         return _choice(shared, way).cost(objective)
     trace, session = way.of(shared.trace), shared.session

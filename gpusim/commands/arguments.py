@@ -100,7 +100,7 @@ def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_
 
 
 def gpu_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the GPU, the GPU of the recording, and the cache of fits."""
+    """Add the options for the GPU, the GPU of the recording, and the cache."""
     parser.add_argument(
         "--gpu", metavar="NAME|PATH", help="a GPU of `gpusim gpus`, or a GPU file; default: the GPU of the recording"
     )
@@ -108,7 +108,7 @@ def gpu_arguments(parser: argparse.ArgumentParser) -> None:
         "--recorded-on", metavar="NAME|PATH", help="the GPU of the recording, if the trace names one that does not ship"
     )
     what_if_argument(parser)
-    parser.add_argument("--no-cache", action="store_true", help="fit every kernel again, and store no fits")
+    parser.add_argument("--no-cache", action="store_true", help="fit and replay all again, and keep nothing for later")
 
 
 def what_if_argument(parser: argparse.ArgumentParser) -> None:

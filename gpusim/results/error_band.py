@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from gpusim.common import fingerprint
 from gpusim.common.tables import summed
@@ -98,7 +98,7 @@ UNMEASURED = {  # limits, of `gpusim.results.runs.LIMITS`, that no experiment ha
 }
 
 
-class ErrorBand(TypedDict):
+class ErrorBand(NamedTuple):
     """The error that was found when predictions of this kind were scored."""
 
     experiment: str
@@ -116,17 +116,17 @@ class HowWrong(NamedTuple):
     @property
     def percent(self) -> float | None:
         """Mean absolute error; None where it is not known."""
-        return None if self.band is None else self.band["mape_percent"]
+        return None if self.band is None else self.band.mape_percent
 
     @property
     def brief(self) -> str:
         """The error in percent, or why none is known."""
-        return self.reason if self.band is None else f"±{self.band['mape_percent']:.1f} %"
+        return self.reason if self.band is None else f"±{self.band.mape_percent:.1f} %"
 
     @property
     def text(self) -> str:
         """The same with the experiment and the GPUs that it is of."""
-        of = "" if self.band is None else f" ({TITLES[self.band['experiment']]}, {self.where.removeprefix('on ')})"
+        of = "" if self.band is None else f" ({TITLES[self.band.experiment]}, {self.where.removeprefix('on ')})"
         return self.brief + of
 
 
@@ -234,7 +234,7 @@ def error_band(result: Result, trace: Trace, gpu: GPU, recorded_on: GPU | None =
         return _never(f"calls {'shorter' if shorter else 'longer'} than any measured", of_kernels=True)
     band = next((band for band in fitting if band["bound"] == work.bound), fitting[0])
     where = f"on {gpu.name}" if source.name == gpu.name else f"from {source.name} on {gpu.name}"
-    return HowWrong({"experiment": experiment, "mape_percent": band["mape_percent"]}, "", where)
+    return HowWrong(ErrorBand(experiment, band["mape_percent"]), "", where)
 
 
 def are_programs(trace: Trace) -> bool:

@@ -203,7 +203,7 @@ def _policy(entry: Entry, comparison: Comparison, kernels: Sequence[int], holds:
         speedup=entry.speedup_vs_serial,
         speedup_mark=entry.mark,
         how_wrong=entry.how_wrong.text,
-        error_percent=None if band is None else band["mape_percent"],
+        error_percent=None if band is None else band.mape_percent,
         sharing={name: value for name, value in entry.sharing.items() if value is not None},
         gain_us=None if entry.gain_us is None else dict(entry.gain_us),
         streams=[_times(run) for run in result.stream_runs],
