@@ -20,7 +20,7 @@ from experiments.h200_validation.intervals import (
     regret_differences,
 )
 from experiments.h200_validation.sets import DESIGN_SETS, MeasuredSet, at_hand
-from experiments.h200_validation.tables import EVERY, idle_variants, write_csv
+from experiments.h200_validation.tables import EVERY, write_csv
 from experiments.h200_validation.variants import (
     ABLATION,
     DESIGNS,
@@ -61,13 +61,6 @@ def ablation() -> None:
     """Score every variant on all sets, and other designs on the main one."""
     lines = [*_scored("off", ABLATION, at_hand()), *_scored("design", (MODEL, *DESIGNS), DESIGN_SETS)]
     write_csv(HERE / "ablation.csv", list(lines[0]), lines)
-
-
-def idle() -> None:
-    """Score the variants that are worse nowhere on the samples on all rows of all sets."""
-    variants = (MODEL, *(VARIANTS[name] for name in idle_variants()))
-    lines = [*_scored("idle", variants, [replace(one, every=1) for one in at_hand()])]
-    write_csv(HERE / "idle.csv", list(lines[0]), lines)
 
 
 def _scored(kind: str, variants: Sequence[Variant], sets: Sequence[MeasuredSet]) -> Iterator[dict[str, object]]:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.h200_validation.ablation import ablation, idle
+from experiments.h200_validation.ablation import ablation
 from experiments.h200_validation.bands import bands
 from experiments.h200_validation.crossval import cross_validate
 from experiments.h200_validation.pictures import draw_scatter, draw_staircases
@@ -70,7 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs what is asked for and refreshes the documents."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--ablation", action="store_true", help="the model without one mechanism after the other")
-    parser.add_argument("--idle", action="store_true", help="variants that cost nothing there, on all rows: idle.csv")
     parser.add_argument("--cross-validation", action="store_true", help="constants fitted on one part of the networks")
     parser.add_argument("--bands", action="store_true", help="only what replays quote: gpusim/results/validated.json")
     parser.add_argument("--matrix", action="store_true", help="the resource matrix's errors: datasets.csv")
@@ -78,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="all of these")
     parser.add_argument("--documents", action="store_true", help="only put the tables at hand into the documents")
     args = parser.parse_args(argv)
-    steps = (args.ablation, args.idle, args.cross_validation, args.documents, args.bands, args.scaling, args.matrix)
+    steps = (args.ablation, args.cross_validation, args.documents, args.bands, args.scaling, args.matrix)
     plain = not any(steps)
     if plain or args.all:
         accuracy()
@@ -90,8 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         scaling()
     if args.ablation or args.all:
         ablation()
-    if args.idle or args.all:
-        idle()
     if args.cross_validation or args.all:
         cross_validate()
     documents()

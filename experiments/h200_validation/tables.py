@@ -214,47 +214,14 @@ def _by_variant(lines: Iterable[Line], *columns: str) -> dict[str, dict[str, Lin
     return by
 
 
-def idle_table() -> str:
-    """Where each variant of idle.csv harms most, and where it helps most, on all rows of all sets."""
-    lines = read_csv(HERE / "idle.csv")
-    by = _by_variant(line for line in lines if EVERY not in (line["set"], line["experiment"]))
-    rows = []
-    for variant, of in by.items():
-        gains = {
-            name: float(line["mape_percent"]) - float(by["model"][name]["mape_percent"]) for name, line in of.items()
-        }
-        if variant != "model" and gains:
-            ends = (max(gains, key=lambda name: gains[name]), min(gains, key=lambda name: gains[name]))
-            rows.append((f"`{variant}`", *(cell for name in ends for cell in _changed(name, of, by["model"]))))
-    titles = ("variant", "harms most", "n", "MAPE %", "helps most", "n", "MAPE %")
-    return "\n\n".join([*age_of("--idle", lines), markdown(titles, rows)])
-
-
-def _changed(name: str, of: Mapping[str, Line], model: Mapping[str, Line]) -> tuple[str, str, str]:
-    """What was scored, its number of values, and the error of the model and then of the variant."""
-    errors = (float(line["mape_percent"]) for line in (model[name], of[name]))
-    return name, of[name]["points"], " to ".join(f"{error:.2f}" for error in errors)
-
-
-def idle_variants() -> list[str]:
-    """Variants that are worse nowhere by `LITTLE` on the samples of ablation.csv."""
-    lines = (line for line in _lines_of("off") if EVERY in (line["set"], line["experiment"]))
-    return [variant for variant, of in _worse(_by_variant(lines)).items() if not of]
-
-
-def _worse(by: Mapping[str, Mapping[str, Line]]) -> dict[str, list[Line]]:
-    """Of each variant the lines in which it is worse than the model by `LITTLE`; lines by variant and column."""
+def idle_sentences(by: Mapping[str, Mapping[str, Line]]) -> list[str]:
+    """Say which variants cost next to nothing, and which nothing for sure; lines by variant and column."""
     known = by["model"]
-    return {
+    worse = {
         variant: [line for name, line in of.items() if max(_gains(line, known[name])) >= LITTLE]
         for variant, of in by.items()
         if of is not known
     }
-
-
-def idle_sentences(by: Mapping[str, Mapping[str, Line]]) -> list[str]:
-    """Say which variants cost next to nothing, and which nothing for sure; lines by variant and column."""
-    worse = _worse(by)
     idle = [variant for variant, of in worse.items() if not of]
     unsure = [variant for variant, of in worse.items() if of and not any(map(_surely_worse, of))]
     return [
@@ -449,7 +416,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "misses": misses_table,
     "ablation": lambda: ablation_table("off"),
     "ablation-sets": sets_table,
-    "idle": idle_table,
     "designs": lambda: ablation_table("design"),
     "cross-validation": cross_validation_table,
     "fitted": fitted_table,
