@@ -161,10 +161,12 @@ class Session:
         *,
         restart: bool | int = False,
         keep: Collection[Keep] = USUAL,
+        count_calm: bool = False,
     ) -> Result:
         """Replay a trace under a policy; arguments and errors as of `gpusim.replay`.
 
         ``restart`` may also be how often each program is to end: the more, the less counts that they start together.
+        ``count_calm``: passes of a loop that nothing disturbs are not all replayed (`gpusim.engine.replay.replay`).
         An oracle replays many divisions and gives the best; it always keeps placements.
         """
         _require_wanted(restart, keep)
@@ -181,7 +183,7 @@ class Session:
             keep = {*keep, "placements"}
         else:
             policies = policies_of(made, trace)
-        result = self._run(trace, policies, restart, keep)
+        result = self._run(trace, policies, restart, keep, count_calm)
         if not restart and type(made) is Serial:
             traced.serial_us.setdefault(self.seed, result.makespan_us)
         return replace(
@@ -366,15 +368,20 @@ class Session:
                     one.prepare(self.gpu, [stream.name for stream in trace.streams if stream.gpu == at])
         return specs
 
-    def _run(self, trace: Trace, policies: Mapping[int, Policy], restart: int, keep: Collection[Keep]) -> Result:
+    def _run(
+        self,
+        trace: Trace,
+        policies: Mapping[int, Policy],
+        restart: int,
+        keep: Collection[Keep],
+        count_calm: bool = False,
+    ) -> Result:
         """A replay as the engine knows it, under one policy for each GPU."""
         traced, kernels = self._traced(trace), self.kernels(trace)
         if restart:
             require_independent(trace, traced.programs_us)
-        isolated_us, programs_us = traced.isolated_us, traced.programs_us
-        return engine.replay(
-            traced.played, self.gpu, policies, kernels, isolated_us, programs_us, restart=restart, keep=keep
-        )
+        on = traced.played, self.gpu, policies, kernels, traced.isolated_us, traced.programs_us
+        return engine.replay(*on, restart=restart, keep=keep, count_calm=count_calm)
 
     def _restarted(
         self, trace: Trace, spec: Spec | Given, once: Result, step: Step

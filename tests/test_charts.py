@@ -23,7 +23,7 @@ from gpusim.lab.kernel_mix import ARITHMETIC, MEMORY, PIPES, REST, STALLS, Kerne
 from gpusim.lab.names import DIRECTIONS
 from gpusim.results import plots
 from gpusim.results.comparison import Comparison
-from gpusim.results.error_band import HowWrong
+from gpusim.results.error_band import ErrorBand, HowWrong
 from gpusim.results.plots import ERROR_KNOWN, ERROR_UNKNOWN
 from gpusim.results.style import save_figure
 from gpusim.session import compare
@@ -36,7 +36,7 @@ PAPER = ROOT / "traces" / "spaa20_table1.json"
 DATA = ROOT / "experiments" / "h200_validation" / "data" / "small"
 Capture = pytest.CaptureFixture[str]
 
-KNOWN = HowWrong({"experiment": "green", "mape_percent": 10.0}, "")
+KNOWN = HowWrong(ErrorBand("green", 10.0), "")
 SPLIT = SplitCurve(
     "made on g",
     {2: 400.0, 4: 200.0, 6: 300.0},

@@ -19,7 +19,7 @@ from gpusim.common import tables
 from gpusim.common.tables import Column, number
 from gpusim.hardware.gpu import load_gpu
 from gpusim.hardware.what_if import what_if
-from gpusim.results.error_band import HowWrong, error_band
+from gpusim.results.error_band import ErrorBand, HowWrong, error_band
 from gpusim.results.runs import KernelRun
 from gpusim.session import replay
 from gpusim.trace.file import load_trace
@@ -224,7 +224,7 @@ def test_a_narrow_table_narrows_titles_then_texts_and_never_numbers() -> None:
 
 
 def test_replay_says_how_wrong_it_may_be(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    band = HowWrong({"experiment": "streams", "mape_percent": 2.34}, "", "on k40c")
+    band = HowWrong(ErrorBand("streams", 2.34), "", "on k40c")
     monkeypatch.setattr(session, "error_band", lambda *_: band)
     assert cli.main(["replay", TABLE_1, "--policy", "serial"]) == 0
     assert "±2.3 % (two calls in streams, k40c)" in capsys.readouterr().out

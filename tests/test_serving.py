@@ -18,8 +18,9 @@ from gpusim.choose.advise import OBJECTIVES, Objective
 from gpusim.choose.serving import _half_width as half_width
 from gpusim.choose.settings import Setting, settings
 from gpusim.commands.arguments import REQUESTS, arrivals
-from gpusim.results.error_band import HowWrong
+from gpusim.results.error_band import ErrorBand, HowWrong
 from gpusim.session import Session
+from gpusim.trace.edit import with_settings_of
 from gpusim.trace.operations import LoopArrivals, PoissonArrivals, TimesArrivals
 
 
@@ -80,7 +81,7 @@ def test_a_target_within_the_model_error_is_said_to_be(capsys: pytest.CaptureFix
     """10 us are 83 % of 12 us: a model that is 20 % off may be wrong there, and one that is 10 % off is not."""
     advice = advised(two(arrivals=TimesArrivals(times_us=[20.0 * i for i in range(20)])), targets=["a=12us"])
     for percent, doubted in ((20.0, True), (10.0, False)):
-        band = HowWrong({"experiment": "streams", "mape_percent": percent}, "", "on h200")
+        band = HowWrong(ErrorBand("streams", percent), "", "on h200")
         print_advice(replace(advice, best=replace(advice.best, how_wrong=band)))
         words = (
             "held, at 83 % of it, closer than the error of makespans (±20.0 %): measure it, or set a stricter target"
@@ -103,6 +104,33 @@ def test_a_closed_loop_beside_a_program_that_runs_once() -> None:
     """Both fit on the GPU together: neither is slowed in streams, and there are no percentiles."""
     (streams,) = by_mechanism(advised(two(arrivals=LoopArrivals(count=5))))["streams"]
     assert streams.slowdown == pytest.approx({"a": 1.0, "b": 1.0}) and streams.percentiles_us == {}
+
+
+def test_a_setting_that_serves_all_requests_comes_before_one_whose_queue_grows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    advice = advised(two(arrivals=TimesArrivals(times_us=[40.0 * i for i in range(20)])), targets=["b=x9"])
+    assert advice.objective == "throughput"
+    first, *others = advice.choices
+    grown = replace(first, growth={"a": 2.0}, throughput=2.0)
+    again = advise_module._advice(advice.trace, advice.gpu, "throughput", advice.targets, [grown, *others], "")
+    assert grown.counted("throughput") < again.best.counted("throughput")
+    assert again.best.serves and again.choices.index(grown) > again.choices.index(again.best)
+    assert not again.ties(grown)
+    print_advice(again)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "queue grows" in line)
+    assert first.setting.setting in line
+    grown_all = [replace(one, growth={"a": 2.0}) for one in advice.choices]
+    assert not advise_module._advice(advice.trace, advice.gpu, "throughput", (), grown_all, "").best.serves
+
+
+def test_passes_between_requests_are_counted_as_those_that_were_replayed() -> None:
+    """Of the passes of b that a does not disturb the first two are replayed, and later ones take as long."""
+    requests, session = TimesArrivals(times_us=[0.0, 115.0, 230.0]), Session(tiny())
+    trace = with_settings_of(two(4, 4, arrivals=requests), {"b": {"arrivals": LoopArrivals(count=30)}}, "arrivals")
+    whole, counted = (session.replay(trace, "leftover", count_calm=calm) for calm in (False, True))
+    assert counted.request_runs == whole.request_runs
+    assert len(counted.kernel_runs) < len(whole.kernel_runs) == 33
 
 
 def test_too_many_kernels_do_not_restart_beside_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:

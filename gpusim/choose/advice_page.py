@@ -26,6 +26,7 @@ FIRST_SHOWN = 12  # rows of the table
 UNKNOWN_ERROR = "?"  # instead of a model error
 SHOWN_REASONS = 3  # why errors are not known, the most frequent
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
+ONCE = "runs once, from the start, as too many of its kernels would run beside the requests: targets are of this pass"
 WAITING = "latency"  # the bound that is no resource: kernels that wait can share the GPU
 
 
@@ -179,7 +180,7 @@ def _served(advice: Advice) -> list[str]:
     restarted = looping(advice.trace)
     others = [name for name in best.slowdown if name not in best.percentiles_us] if best.percentiles_us else []
     for name in others:
-        how = "restarts until the last request arrives" if name in restarted else "runs once, from the start"
+        how = "restarts until the last request arrives" if name in restarted else ONCE
         lines.append(f"{name}: no arrivals, so it {how}")
     for target in advice.targets:
         over = best.over(target)
@@ -206,7 +207,7 @@ def _shown(advice: Advice) -> list[SettingResult]:
 
 def _cells(advice: Advice, one: SettingResult) -> list[str]:
     said = ["recommended"] if one is advice.best else ["tie"] if advice.ties(one) else []
-    said += ["pareto"] * (one in advice.pareto)
+    said += ["pareto"] * (one in advice.pareto) + ["queue grows"] * (not one.serves)
     cells = [one.setting.mechanism, one.setting.setting, number(one.makespan_us)]
     cells += ["-" if one.stp is None else f"{one.stp:.2f}"] * (not one.percentiles_us)
     cells += [f"x{value:.2f}" for value in one.slowdown.values()] + [_error(one)]

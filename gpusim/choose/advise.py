@@ -3,7 +3,8 @@
 Programs run once, for the makespan, and restart until each has ended twice, for STP, ANTT and their slowdowns. The
 throughput is the part of STP of the programs without a target: what others do while one keeps its own. Programs with
 arrivals are replayed with these instead, and the others restart beside them (`gpusim.choose.serving`). A setting is
-recommended if it is the best by the objective among those that keep all targets. Settings whose difference from it is
+recommended if it is the best by the objective among those that keep all targets and, if there are any, of these under
+which no queue of requests grows. Settings whose difference from it is
 within the model's error are ties; of these the one that asks least of whoever sets it is recommended [D]. Running in
 turn asks nothing, and is recommended in a tie only if it also slows the programs no more, on average, than each of the
 others [D]: it may slow a short program a hundred times.
@@ -29,6 +30,7 @@ from pydantic import TypeAdapter
 
 from gpusim.choose.explain import costs_us
 from gpusim.choose.serving import (
+    GROWS,
     isolated_us,
     kernels_beside,
     looping,
@@ -113,6 +115,11 @@ class SettingResult:
         return value if objective == "antt" else -value
 
     @property
+    def serves(self) -> bool:
+        """Whether no queue of requests grows."""
+        return all(value < GROWS for value in self.growth.values())
+
+    @property
     def mean_slowdown(self) -> float:
         """Mean of the programs' slowdowns: ``antt``, and the same of programs that run once."""
         return fmean(self.slowdown.values())
@@ -155,7 +162,8 @@ class Advice:
     def ties(self, choice: SettingResult) -> bool:
         """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
         best = self.choices[0]
-        return self.meets(choice) and _ties(choice.counted(self.objective), best.counted(self.objective))
+        near = _ties(choice.counted(self.objective), best.counted(self.objective))
+        return near and self.meets(choice) and choice.serves >= best.serves
 
     @cached_property
     def pareto(self) -> tuple[SettingResult, ...]:
@@ -165,11 +173,9 @@ class Advice:
 
     @cached_property
     def competitor(self) -> SettingResult | None:
-        """The best choice of another mechanism that keeps all targets."""
-        others = (
-            one for one in self.choices if one.setting.mechanism != self.best.setting.mechanism and self.meets(one)
-        )
-        return next(others, None)
+        """The best choice of another mechanism that keeps all targets, and serves all requests if the best one does."""
+        others = (one for one in self.choices if one.setting.mechanism != self.best.setting.mechanism)
+        return next((one for one in others if self.meets(one) and one.serves >= self.best.serves), None)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -386,10 +392,10 @@ def _choice(shared: _Shared, way: Setting) -> SettingResult:
 def _replayed_choice(shared: _Shared, way: Setting) -> SettingResult:
     """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
-    once = session.replay(trace, way.policy, keep=["placements"])
+    once = session.replay(trace, way.policy, keep=["placements"], count_calm=True)
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if with_arrivals(trace):
-        runs = [once, *(session.replay(way.of(other), way.policy, keep=()) for other in shared.seeds)]
+        runs = [once, *(session.replay(way.of(one), way.policy, keep=(), count_calm=True) for one in shared.seeds)]
         given |= served(trace, runs, alone_us, shared.free)
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())
@@ -465,9 +471,9 @@ def _misses(one: SettingResult, targets: Sequence[Target]) -> float:
     return max(map(one.over, targets), default=1.0)
 
 
-def _rank(one: SettingResult, objective: Objective, targets: Sequence[Target]) -> tuple[bool, float]:
-    """The less, the better: settings that keep all targets come first."""
-    return _misses(one, targets) > 1.0, one.counted(objective)
+def _rank(one: SettingResult, objective: Objective, targets: Sequence[Target]) -> tuple[bool, bool, float]:
+    """The less, the better: first settings that keep all targets, of these those under which no queue grows."""
+    return _misses(one, targets) > 1.0, not one.serves, one.counted(objective)
 
 
 def _best_split(choices: Sequence[SettingResult], objective: Objective, targets: Sequence[Target]) -> Setting | None:
@@ -505,6 +511,7 @@ def _advice(
         )
         expected = f"{reached} or more, as {closest.setting} gives"
         raise InputError(None, "targets", f"no setting keeps {' and '.join(map(str, targets))}", expected)
+    keeping = [one for one in keeping if one.serves] or keeping
     least = keeping[0].counted(objective)
     tied = [one for one in keeping if _ties(one.counted(objective), least)]
     least_slowed = min(one.mean_slowdown for one in tied)

@@ -99,7 +99,7 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "bound_us": selection.bound.us,
         "bound_by": selection.bound.by,
         **picked(selection, "gap", "complete", "replays"),
-        "error_band": band.band,
+        "error_band": band.plain,
         "error_band_reason": band.reason or None,
         # gain over what else is recommended; tie with that; unmeasured where no chosen plans were measured on the GPU
         "verdict": "tie" if selection.tie else "unmeasured" if selection.error is None else "gain",

@@ -1,8 +1,8 @@
 """Programs whose requests arrive: the load that the GPU can serve, latencies, and programs beside them.
 
 A program without arrivals beside others with arrivals restarts until the last request has arrived. Its normalised
-progress is that of its passes that end by then. It does not restart where so many kernels would run that a replay takes
-minutes.
+progress is that of its passes that end by then. Between requests that are far apart its passes are counted, not
+replayed. It does not restart where a replay would still take minutes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ ROUNDS = 2  # passes of each program that restarts, at least: in the first, prog
 MOST_TWICE = 3_000  # kernels in one pass of the longest program: of more, each program ends once, which takes less time
 SLICES = 8  # for which each program has work, where its progress on time slices is judged
 MOST_BESIDE = 50_000  # kernels of programs that restart beside requests, in one replay: more take many seconds
+SLOWED = 2.0  # times as long as in isolation, about, that requests take beside others
 LATE = 1.5  # times the expected time, by which all random requests have arrived
 GROWS = 2.0  # times the mean latency of the first third, from which on that of the last third says: the queue grows [D]
 SEEDS = 3  # of random arrivals that a setting is replayed with
@@ -73,11 +74,21 @@ def restarting(trace: Trace, alone_us: Mapping[str, float]) -> Trace:
         for one in trace.programs
         if one.arrivals is None and alone_us[one.name] > 0.0
     }
-    kernels = launches_of(trace)
-    if not passes or sum(kernels[name] * count for name, count in passes.items()) > MOST_BESIDE:
+    if not passes or _kernels_beside_requests(trace, passes, alone_us) > MOST_BESIDE:
         return trace
     loops = {name: {"arrivals": LoopArrivals(count=count)} for name, count in passes.items()}
     return with_settings_of(trace, loops, "programs")
+
+
+def _kernels_beside_requests(trace: Trace, passes: Mapping[str, int], alone_us: Mapping[str, float]) -> float:
+    """Kernels of programs that restart ``passes`` times at most, in those passes that a replay would not only count.
+
+    These are the passes beside requests.
+    """
+    kernels = launches_of(trace)
+    requests = [(one.arrivals.requests, alone_us[one.name]) for one in trace.programs if one.arrivals is not None]
+    beside = {name: fsum(count * (SLOWED * us / alone_us[name] + 1) for count, us in requests) for name in passes}
+    return fsum(kernels[name] * min(most, beside[name]) for name, most in passes.items())
 
 
 def slowdowns_of(progress: Mapping[str, float]) -> dict[str, float]:
@@ -159,8 +170,8 @@ def growing(program: str, growth: float) -> list[str]:
     if growth < GROWS:
         return []
     return [
-        f"{program}: its last requests take {growth:.1f} times as long as its first: the programs together ask more "
-        "than the GPU serves, the queue grows, and latencies have no steady value"
+        f"{program}: its last requests take {growth:.1f} times as long as its first: in this way the programs together "
+        "ask more than the GPU serves, the queue grows, and latencies have no steady value"
     ]
 
 
@@ -198,7 +209,8 @@ def intervals_us(others: Sequence[Trace], session: Session, policy: str, result:
     """
     if not others:
         return {}
-    runs = [passes_us(one) for one in (result, *(session.replay(other, policy, keep=()) for other in others))]
+    more = (session.replay(other, policy, keep=(), count_calm=True) for other in others)
+    runs = [passes_us(one) for one in (result, *more)]
     return {name: _half_width(us) for name, us in _at_target(runs, _at_random(others[0])).items()}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from math import fsum
+from math import fsum, inf
 from typing import Protocol
 
 import simpy
@@ -30,6 +30,7 @@ from gpusim.trace.format import Trace
 from gpusim.trace.kernels import DRAM_COUNTERS, ISSUE_COUNTERS, L2_COUNTERS, KernelLaunch, launch_waits
 from gpusim.trace.operations import Kernel, Occupied, Operation, Stream
 
+CALM = 2  # passes in a row that nothing disturbs, the last of which finds the caches as later ones do
 TURNS_PER_SM = 2.0
 """Turns for each SM of the GPU in which a pass of a program that restarts is to end.
 
@@ -59,6 +60,7 @@ def replay(
     *,
     restart: int = 0,
     keep: Collection[str] = (),
+    count_calm: bool = False,
 ) -> Result:
     """Replay a trace.
 
@@ -72,6 +74,8 @@ def replay(
         restart: how often each program is to end, all of which start again whenever their streams have ended
             (`Result.passes`); 0: programs run once.
         keep: ``placements``, ``residents`` or both: what the result holds of them.
+        count_calm: whether passes of a loop are counted and not replayed where nothing else has work before they end.
+            They take as long as the first such passes, which are replayed; only their requests are in the result.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
@@ -83,7 +87,9 @@ def replay(
     for part in on_gpus:
         turn_us = fsum(isolated_us[stream.name] for stream in part.trace.streams)
         limit_us = restart * TURNS_PER_SM * gpu.sm_count * turn_us if restart else None
-        runs.append(_Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep, restart))
+        runs.append(
+            _Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep, restart, count_calm)
+        )
         runs[-1].run()
     if restart:  # those of other GPUs keep running until the last stream has ended so often
         until_us = max(run.env.now for run in runs)
@@ -159,6 +165,7 @@ class _Replay:
         limit_us: float | None = None,
         keep: Collection[str] = (),
         rounds: int = 1,
+        count_calm: bool = False,
     ) -> None:
         self.trace = trace
         self.gpu = gpu
@@ -201,6 +208,8 @@ class _Replay:
         }
         self.limit_us = limit_us
         self.rounds = rounds
+        self.count_calm = count_calm
+        self.releases_us: dict[int, float] = {}  # of the next request, by the position of a stream that waits for it
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
         self.launches: list[Launch] = []  # handed to the device, in that order
@@ -243,12 +252,23 @@ class _Replay:
     def _stream(self, index: int, stream: Stream) -> simpy.events.ProcessGenerator:
         queue = self.queues[index]
         releases = release_times(stream) if self.limit_us is None else chain((0.0,), repeat(None))
+        calm = 0  # passes in a row that nothing disturbed
+        calm_us: list[float] = []  # how long the first of such a row took, the last of them as all later ones
         for request, release in enumerate(releases):
             if request and index in self.together:
                 yield self._next_pass(index)
             if release is not None and release > self.env.now:
+                self.releases_us[index] = release
                 yield self.env.timeout(release - self.env.now)
+                del self.releases_us[index]
             start = self.env.now
+            calm_until = self._calm_until(index) if release is None and self.count_calm else start
+            if len(calm_us) == CALM and start + (pass_us := calm_us[min(calm, CALM - 1)]) <= calm_until:
+                yield self.env.timeout(pass_us)
+                self.requests.append(RequestRun(stream.name, request, start, start, self.env.now))
+                self.done += len(stream.operations)
+                calm += 1
+                continue
             queue.begin(request, start if release is None else release)
             self.passes[index] = Pass(start if release is None else release)
             for op in stream.operations:
@@ -258,11 +278,22 @@ class _Replay:
             self.requests.append(
                 RequestRun(stream.name, request, start if release is None else release, start, self.env.now)
             )
+            if self.env.now > calm_until:
+                calm = 0
+            else:
+                calm_us += [self.env.now - start] * (len(calm_us) == calm < CALM)
+                calm += 1
             if request + 1 >= self.rounds:
                 self.unended.discard(stream.name)
             if not self.unended and not self.all_ended.triggered:
                 self.all_ended.succeed()
         self.busy = tuple(name for name in self.busy if name != stream.name)
+
+    def _calm_until(self, index: int) -> float:
+        """When a request of another stream comes next; now where one has work, or a program has several streams."""
+        if self.passes or index in self.together:
+            return self.env.now
+        return min(self.releases_us.values(), default=inf)
 
     def _program_of(self, names: Sequence[str]) -> list[int]:
         """The position of each stream's program; one after the last for streams of traces that were not checked."""

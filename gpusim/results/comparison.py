@@ -194,7 +194,7 @@ def _entry_json(entry: Entry, assumed_us: tuple[float, float] | None) -> dict[st
         "speedup_vs_serial": entry.speedup_vs_serial,
         "gain_us": entry.gain_us,
         **entry.sharing,
-        "error_band": entry.how_wrong.band,
+        "error_band": entry.how_wrong.plain,
         "error_band_reason": entry.how_wrong.reason or None,
         "streams": {run.stream: picked(run, "start_us", "end_us") for run in result.stream_runs},
         "programs": {

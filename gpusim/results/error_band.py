@@ -114,6 +114,11 @@ class HowWrong(NamedTuple):
     of_kernels: bool = False  # whether there is none because of the kernels, and not of the way to share
 
     @property
+    def plain(self) -> dict[str, object] | None:
+        """The band as plain data, for JSON; None where there is none."""
+        return None if self.band is None else self.band._asdict()
+
+    @property
     def percent(self) -> float | None:
         """Mean absolute error; None where it is not known."""
         return None if self.band is None else self.band.mape_percent
