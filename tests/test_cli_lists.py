@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -61,14 +62,17 @@ def test_one_gpu_in_full(capsys: Capture) -> None:
     every = run_json(capsys, "gpus", "--json")
     assert isinstance(every, list)
     assert run_json(capsys, "gpus", "k40c", "--json") == next(gpu for gpu in every if gpu["name"] == "k40c")
+    (h200,) = (gpu for gpu in every if gpu["name"] == "h200")
+    assert h200["sources"]["boost_clock_mhz"] == "hmc-tech.com"
+    assert h200["sources"]["model.launch_latency_us"].startswith("experiments/h200_microbench")
     assert cli.main(["gpus", "k40c"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "k40c: NVIDIA Tesla K40c"
-    shown = {line.split()[0]: line.split()[1:] for line in lines[3:]}
-    assert shown["sm_count"] == ["15"]
-    assert shown["limits.max_threads_per_block"] == ["1,024"]
-    assert shown["tensor_fp16_tflops"] == ["not", "known"]
-    assert shown["model.switch_us"] == ["0.5", "no"]
+    shown = {line.split()[0]: line.split(maxsplit=1)[1].strip() for line in lines[3:]}
+    assert re.fullmatch(r"15 +sysrqmts.com, .*SMX", shown["sm_count"])
+    assert shown["limits.max_threads_per_block"] == "1,024"
+    assert shown["tensor_fp16_tflops"] == "not known"
+    assert re.fullmatch(r"0.5 +no", shown["model.switch_us"])
     assert cli.main(["gpus", "a30"]) == 0
     *_, green, mps, mig = capsys.readouterr().out.splitlines()
     assert green == "green contexts: 4 SMs or more, in steps of 2; one may have the rest"

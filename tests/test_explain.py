@@ -159,7 +159,37 @@ def test_a_profile_is_explained_as_it_overlapped(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert "2 of 4 kernels ran beside kernels of other streams when recorded" in said
     assert "\n?: the isolated time is unknown: the kernel never ran by itself" in said
-    assert "\nreplayed as plain streams it takes " in said and "one stream after the other (`serial`) takes" in said
+    # 100, then 150 (b ran meanwhile), then 104
+    assert (
+        "\nwhen recorded, kernels ran for 354.0 µs; replayed as plain streams it takes " in said
+        and "one stream after the other (`serial`) takes" in said
+    )
+
+
+def test_a_part_of_a_profile_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the first launch of `a` it takes 104 us by itself."""
+    path = str(profile(tmp_path / "p.json"))
+    assert cli.main(["explain", path, "--from", "150us", "--json", "--no-cache"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["overlapped"][0]["isolated_us"] == 104.0 and found["recorded_busy_us"] == 254.0
+    assert cli.main(["explain", path, "--step", "3", "--no-cache"]) == 2
+    assert f"{path}: --step: 3 is not in the profile" in capsys.readouterr().err
+    assert cli.main(["explain", path, path, "--step", "3", "--no-cache"]) == 2
+    assert "options: a part and --device are for one profile only" in capsys.readouterr().err
+
+
+def test_a_launch_that_took_less_beside_others_had_other_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [
+        kineto_kernel("a", 0, 100, order=1),
+        *(kineto_kernel("a", 200 * n, us, order=2 * n) for n, us in ((1, 81), (2, 79))),
+        *(kineto_kernel("b", 200 * n + 10, 50, stream=9, order=2 * n + 1) for n in (1, 2)),
+    ]
+    path = write(tmp_path / "p.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}])
+    assert cli.main(["explain", str(path), "--json", "--no-cache"]) == 0
+    of_a = [one for one in json.loads(capsys.readouterr().out)["overlapped"] if one["kernel"] == "a"]
+    assert [one["isolated_us"] for one in of_a] == [100.0, None]
 
 
 def test_a_kernel_that_was_not_slowed_contends_for_nothing(tmp_path: Path) -> None:

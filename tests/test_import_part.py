@@ -12,7 +12,7 @@ from test_import_nsys import imported as nsys_imported
 from test_import_nsys import kernel as nsys_kernel
 
 from gpusim import Trace, cli, import_profile
-from gpusim.commands.import_ import time_us
+from gpusim.commands.part import time_us
 from gpusim.io import nsys
 from gpusim.io.part import Part
 

@@ -37,7 +37,7 @@ from gpusim.io.report.content import (
 from gpusim.io.report.page import page
 from gpusim.model.occupancy import Footprint, occupancy
 from gpusim.results.comparison import Comparison
-from gpusim.results.error_band import HowWrong
+from gpusim.results.error_band import ErrorBand, HowWrong
 from gpusim.session import compare
 from gpusim.trace.format import Trace
 
@@ -291,7 +291,7 @@ def test_kernels_are_grouped_sorted_and_searched(wide: chromium.Browser) -> None
 def test_what_is_not_validated_is_hatched_and_the_legend_says_so(
     browser: chromium.Browser, comparison: Comparison, tmp_path: Path
 ) -> None:
-    known = HowWrong({"experiment": "streams", "mape_percent": 2.0}, "", "on h200")
+    known = HowWrong(ErrorBand("streams", 2.0), "", "on h200")
     errors = [known, HowWrong(None, "not validated: here"), known, known]
     entries = [replace(entry, how_wrong=error) for entry, error in zip(comparison.entries, errors, strict=True)]
     write_text(tmp_path / "page.html", page(content_of(replace(comparison, entries=tuple(entries)))))

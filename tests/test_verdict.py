@@ -10,7 +10,7 @@ import gpusim
 from gpusim.choose.bound import bound_of_trace
 from gpusim.commands.replay_tables import print_comparison
 from gpusim.results.comparison import Comparison
-from gpusim.results.error_band import HowWrong
+from gpusim.results.error_band import ErrorBand, HowWrong
 from gpusim.results.verdict import behind, doubts, explained, tied, verdict
 from gpusim.session import Session
 
@@ -19,7 +19,7 @@ UNKNOWN = HowWrong(None, "not validated: here")
 
 
 def known(percent: float) -> HowWrong:
-    return HowWrong({"experiment": "streams", "mape_percent": percent}, "", "on h200")
+    return HowWrong(ErrorBand("streams", percent), "", "on h200")
 
 
 def compared(errors: dict[str, HowWrong], spans: dict[str, float] | None = None) -> Comparison:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = dict(zip(MECHANISMS, "Xo^sDPv", strict=True))
-FIRST_SHOWN = 12  # rows of the table
 UNKNOWN_ERROR = "?"  # instead of a model error
 SHOWN_REASONS = 3  # why errors are not known, the most frequent
 SHOWN_BOUNDS = 3  # of a program, what takes most of its kernels' time
@@ -91,9 +90,9 @@ def print_advice(advice: Advice) -> None:
     values = ["makespan µs", *["STP"] * (not served), *(f"{name} slowed" for name in programs), "model error"]
     columns = [Column("share by"), Column("setting"), *numbers(*values)]
     columns += [Column("targets")] * bool(advice.targets) + [Column("notes")]
-    print_table(columns, [_cells(advice, one) for one in _shown(advice)], f"Best first by {by}")
-    print_left_out(len(advice.choices) - len(_shown(advice)))
-    for line in _legend(_shown(advice)):
+    print_table(columns, [_cells(advice, one) for one in advice.leading], f"Best first by {by}")
+    print_left_out(len(advice.choices) - len(advice.leading))
+    for line in _legend(advice.leading):
         print_line(line)
 
 
@@ -197,12 +196,6 @@ def _doubt(best: SettingResult, target: Target) -> str:
     if best.how_wrong.percent is not None and abs(100.0 * (best.over(target) - 1.0)) < best.how_wrong.percent:
         return f", closer than the error of makespans ({best.how_wrong.brief}): measure it, or set a stricter target"
     return ""
-
-
-def _shown(advice: Advice) -> list[SettingResult]:
-    """The first of all choices, and the best of each mechanism."""
-    best = {one.setting.mechanism: one for one in reversed(advice.choices)}.values()
-    return [one for at, one in enumerate(advice.choices) if at < FIRST_SHOWN or one in best]
 
 
 def _cells(advice: Advice, one: SettingResult) -> list[str]:

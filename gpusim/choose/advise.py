@@ -69,6 +69,7 @@ OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIE = 0.03  # of two settings, relative: what gains over plain streams are off by in experiments/control_worth [D]
 UNMEASURED = 0.1  # by which settings count worse than predicted that nobody measured, beside others [D]
 FEW_KERNELS = 0.5  # of a program's pass, below which it is bound by copies or its host [D]
+LEADING = 12  # choices that are shown, and replayed under other assumptions
 MOST_RESTARTED = 20_000  # kernels in one pass of the longest program: more take minutes, for STP and slowdowns only
 R = TypeVar("R")
 T = TypeVar("T")
@@ -170,6 +171,12 @@ class Advice:
         """The choices than which no other slows every program less."""
         kept = undominated([[one.slowdown[name] for name in self.best.slowdown] for one in self.choices])
         return tuple(compress(self.choices, kept))
+
+    @cached_property
+    def leading(self) -> tuple[SettingResult, ...]:
+        """The first `LEADING` choices, the best of each mechanism, and the one to set."""
+        best = [*{one.setting.mechanism: one for one in reversed(self.choices)}.values(), self.best]
+        return tuple(one for at, one in enumerate(self.choices) if at < LEADING or one in best)
 
     @cached_property
     def competitor(self) -> SettingResult | None:
@@ -289,7 +296,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     best, objective = advice.best, advice.objective
     spans, winners = [best.makespan_us], dict[Assumption, str]()
-    ways = [choice.setting for choice in advice.choices if advice.meets(choice)]
+    ways = [choice.setting for choice in advice.leading if advice.meets(choice)]
     assumed = {
         assumption: _Shared(other, session, isolated_us(other, session), advice.free)
         for assumption, other in session.extremes(advice.trace).items()

@@ -1,8 +1,9 @@
 """A timeline as recorded: how much kernels that overlapped were slowed, and by which contention.
 
 The time of a kernel isolated is the median of the recorded launches of its name, grid and block that ran beside no
-other kernel. Where there is none it is not known, and neither is the slowdown. Nor is it of a kernel that exchanges
-data with other GPUs: its recorded durations include waiting for these.
+other kernel. Where there is none it is not known, and neither is the slowdown. Nor is it of a launch that took much
+less beside others, which had other data, nor of a kernel that exchanges data with other GPUs: its recorded durations
+include waiting for these.
 
 What a kernel took beyond its isolated time is divided in proportion to what the model expects that the kernels beside
 it cost. Each two are replayed in two streams, in the order in which they started. What that costs a kernel for each
@@ -45,6 +46,7 @@ from gpusim.trace.operations import Kernel, Operation
 
 CLOCK_US = 1.0  # overlaps of less are those of the clock
 LEAST_EXPECTED = 0.02  # of what a kernel took longer: costs that add up to less do not explain it [D]
+SAME_DATA = 0.8  # of its kind's isolated time: a launch that took less had other data [D]
 MOST_LAUNCH_US = 5.0  # later than usual; 1.3 with four streams ([V] experiments/neighbours, gaps.csv)
 KernelKind = tuple[str, tuple[int, int, int], tuple[int, int, int]]  # name, grid and block
 Beside = list[tuple["Recorded", float]]  # kernels of other streams, and how long each ran meanwhile, us
@@ -73,7 +75,7 @@ class Overlapped:
     """A kernel that ran or waited beside others."""
 
     kernel: Recorded  # as recorded
-    # its kind's time beside nobody; None: no launch of its kind ran so, or it waits for other GPUs
+    # its kind's time beside nobody; None: no launch of its kind ran so, it had other data, or waits for other GPUs
     isolated_us: float | None
     late_us: float  # how much later than usual it started after it could
     overlap_us: float  # how long others ran meanwhile
@@ -129,6 +131,8 @@ def overlapped(kernels: Iterable[Recorded], trace: Trace, session: Session) -> l
         if not running and late_us <= CLOCK_US:
             continue
         alone_us, waits = isolated_us.get(one.kind), one.kind in waiting
+        if alone_us is not None and one.took_us < SAME_DATA * alone_us:
+            alone_us = None
         expected = summed(
             (name, us * rate) for other, us in running if not waits for name, rate in costs(one, other).rates.items()
         )
@@ -170,6 +174,15 @@ def _shared(expected: Mapping[str, float], took_us: float, isolated_us: float | 
     if whole <= LEAST_EXPECTED * excess_us:
         return {OTHER: excess_us}
     return {name: us * excess_us / whole for name, us in expected.items()}
+
+
+def busy_us(kernels: Iterable[Recorded]) -> float:
+    """For how long at least one kernel ran."""
+    total, until_us = 0.0, -inf
+    for start_us, end_us in sorted((one.start_us, one.start_us + one.took_us) for one in kernels):
+        total += max(0.0, end_us - max(start_us, until_us))
+        until_us = max(until_us, end_us)
+    return total
 
 
 def isolated(trace: Trace, found: Iterable[Overlapped]) -> Trace:

@@ -158,6 +158,14 @@ def growing_queues(trace: Trace, session: Session) -> list[str]:
     return list(not_served(trace, isolated_us(trace, session))) if with_arrivals(trace) else []
 
 
+def running_once(trace: Trace) -> list[str]:
+    """Sentences on programs without arrivals beside requests, which a replay runs once."""
+    if not with_arrivals(trace):
+        return []
+    names = (one.name for one in trace.programs if one.arrivals is None)
+    return [f"{name} has no arrivals and runs once, from the start; gpusim advise lets it restart" for name in names]
+
+
 def growing_together(trace: Trace, result: Result) -> Iterator[str]:
     """Sentences on programs whose requests wait longer and longer beside the other programs of a replay."""
     requests = requests_us(result)

@@ -243,8 +243,8 @@ def target_argument(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PROGRAM=x1.2|PROGRAM=5ms",
         help="a target of a program: its largest slowdown over its isolated run, or the longest time of a pass; with "
-        "--arrivals the slowdown is the mean of its requests, and the time their 95th percentile; replay runs each "
-        "program once, advise lets it restart; repeatable",
+        "--arrivals the time is the 95th percentile of its requests, and the slowdown their mean (advise only); replay "
+        "runs each program once, advise lets it restart; repeatable",
     )
 
 

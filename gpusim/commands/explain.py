@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import gpusim
 from gpusim.commands.arguments import as_options, gpu_arguments, gpu_from, json_flag, trace_and_session
+from gpusim.commands.part import OPTIONS, part_arguments, part_from
 from gpusim.common.errors import InputError
 from gpusim.common.progress import named_steps
 from gpusim.common.tables import Column, counted, number, print_json, print_left_out, print_line, print_rows, told_apart
@@ -18,6 +19,7 @@ from gpusim.common.tables import Column, counted, number, print_json, print_left
 if TYPE_CHECKING:
     from gpusim.choose.explain import Explanation, Group
     from gpusim.choose.recorded import Overlapped, Recorded
+    from gpusim.io.part import Part
 
 MOST_ROWS = 15
 NAME_WIDTH = 60
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--counters", metavar="FILE", help="ncu's profile of the same program as the one profile, for counters"
     )
     gpu_arguments(parser)
+    part_arguments(parser)
     json_flag(parser)
 
 
@@ -48,6 +51,9 @@ def run(args: argparse.Namespace) -> None:
         return _explain_profile(args)
     if args.counters is not None:
         raise InputError(None, "--counters", "is for one profile only", "one profile, or traces that have counters")
+    if part_from(args) or args.device is not None:
+        problem = "a part and --device are for one profile only"
+        raise InputError(None, "options", problem, "one profile, or traces made by gpusim import of a part")
     with named_steps() as step, trace_and_session(args, args.traces, profiles=True) as (trace, session):
         found = explain(trace, session, step=step)
     if args.json:
@@ -57,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _explain_profile(args: argparse.Namespace) -> None:
     from gpusim.choose.explain import AS_RECORDED, arrangements_json, other_arrangements
-    from gpusim.choose.recorded import as_json, isolated, overlapped
+    from gpusim.choose.recorded import as_json, busy_us, isolated, overlapped
 
     path = Path(args.traces[0])
     if args.what_if:
@@ -66,9 +72,10 @@ def _explain_profile(args: argparse.Namespace) -> None:
         raise InputError(None, "--recorded-on", "is the same as --gpu for a profile", "one of the two")
     name = args.gpu or args.recorded_on
     gpu = None if name is None else gpu_from(name)
-    with as_options(gpu="--gpu"):
-        trace = gpusim.import_profile(path, gpu=gpu, counters=args.counters).trace
-    kernels = recorded(path)
+    with as_options(gpu="--gpu", **OPTIONS):
+        part = part_from(args)
+        trace = gpusim.import_profile(path, None, gpu, args.counters, args.device, part=part).trace
+        kernels = recorded(path, part, args.device)
     session = gpusim.Session(gpu or gpu_from(trace.device), cache=not args.no_cache)
     found = overlapped(kernels, trace, session)
     if not found:
@@ -82,24 +89,27 @@ def _explain_profile(args: argparse.Namespace) -> None:
         others = other_arrangements(alone, session, step)
     if args.json:
         replayed = {"makespan_us": makespan_us, "arrangements": arrangements_json(makespan_us, others)}
+        replayed["recorded_busy_us"] = busy_us(kernels)
         head = {"version": 1, "profile": path.name, "gpu": trace.device}
         print_json({**head, **replayed, **as_json(found)})
     else:
         _print_recorded(path.name, trace.device, len(kernels), found)
         print()
-        for line in (f"replayed as plain streams it takes {number(makespan_us)} µs", *_gains(makespan_us, others)):
+        took = f"when recorded, kernels ran for {number(busy_us(kernels))} µs; "
+        took += f"replayed as plain streams it takes {number(makespan_us)} µs"
+        for line in (took, *_gains(makespan_us, others)):
             print_line(line)
 
 
-def recorded(path: Path) -> list[Recorded]:
-    """The kernels of a profile as they ran."""
+def recorded(path: Path, part: Part | None = None, device: int | None = None) -> list[Recorded]:
+    """The kernels of a part of a profile as they ran."""
     from gpusim.choose.explain import operator_of
     from gpusim.choose.recorded import Recorded
     from gpusim.io.importing import timeline_of
     from gpusim.io.order import ready
     from gpusim.io.timeline import LaunchedKernel
 
-    timeline = timeline_of(path)
+    timeline = timeline_of(path, part, device)
     return [
         Recorded(
             (one.work.name, one.work.grid, one.work.block),
@@ -137,8 +147,9 @@ def _print_recorded(name: str, gpu: str, kernels: int, found: Sequence[Overlappe
         _print_groups("operator", by_operator)
     if len(known) < len(found):
         print_line(
-            f"{UNKNOWN}: the isolated time is unknown: the kernel never ran by itself, or it exchanges data with other "
-            "GPUs, and its times include waiting for these; the model alone says what it contended for"
+            f"{UNKNOWN}: the isolated time is unknown: the kernel never ran by itself, had other data when it did, or "
+            "exchanges data with other GPUs, and its times include waiting for these; the model alone says what it "
+            "contended for"
         )
 
 

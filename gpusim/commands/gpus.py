@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print one row or one JSON object per GPU, or all values of one GPU."""
-    from gpusim.hardware.gpu import gpu_names
+    from gpusim.hardware.gpu import gpu_names, sources_of
 
     if args.gpu == "new":
         return _new(args)
@@ -47,11 +47,13 @@ def run(args: argparse.Namespace) -> None:
     if extra:
         raise InputError(None, extra[0], "is given without new", "gpusim gpus new --from-profile FILE")
     one = None if args.gpu is None else gpu_from(args.gpu, "NAME")
-    gpus = [gpusim.load_gpu(name) for name in gpu_names()] if one is None else [one]
+    names = gpu_names() if one is None else [args.gpu]
+    gpus = [gpusim.load_gpu(name) for name in names]
     if args.json:
-        print_json(_values(one) if one is not None else [_values(gpu) for gpu in gpus])
+        found = [_values(gpu) | {"sources": sources_of(name)} for gpu, name in zip(gpus, names, strict=True)]
+        print_json(found if one is None else found[0])
     elif one is not None:
-        _print_whole(one)
+        _print_whole(one, sources_of(args.gpu))
     else:
         columns: list[tuple[Column, Callable[[gpusim.GPU], str]]] = [
             (Column("name"), lambda gpu: gpu.name),
@@ -107,7 +109,7 @@ def _values(gpu: gpusim.GPU) -> dict[str, Any]:
     )
 
 
-def _print_whole(gpu: gpusim.GPU) -> None:
+def _print_whole(gpu: gpusim.GPU, sources: Mapping[str, str]) -> None:
     from gpusim.choose.settings import granted
 
     values = _values(gpu)
@@ -116,8 +118,12 @@ def _print_whole(gpu: gpusim.GPU) -> None:
     del values["name"], values["title"], values["unverified"]
     values |= {f"{part}.{name}": value for part in ("limits", "model") for name, value in parts[part].items()}
     values["host"] = [name for name, table in parts["host"].items() if table is not None] or None
-    rows = [(name, _text(value), "no" if name in gpu.unverified else "") for name, value in values.items()]
-    print_table([Column("value"), Column(gpu.name, narrow="break"), Column("verified")], rows)
+    rows = [
+        (name, _text(value), "no" if name in gpu.unverified else "", sources.get(name, ""))
+        for name, value in values.items()
+    ]
+    columns = [Column("value"), Column(gpu.name, narrow="break"), Column("verified"), Column("source", narrow="break")]
+    print_table(columns, rows)
     if shares := granted(gpu):
         print()
         for mechanism, text in shares.items():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from typing import get_args
 
 import gpusim
 from gpusim.commands.arguments import as_options, gpu_from, parts_of, whole
-from gpusim.common.errors import InputError, quote
+from gpusim.commands.part import OPTIONS, part_arguments, part_from
+from gpusim.common.errors import InputError
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
-from gpusim.common.numbers import MICROSECONDS
 from gpusim.common.progress import estimated, named_steps
 from gpusim.common.tables import print_written
 from gpusim.io import FORMATS, Order
@@ -38,33 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="order between streams: the recorded waits; inferred from the times where the profile has none "
         "(default); or none",
     )
-    parser.add_argument("--step", type=whole(0), metavar="N", help="only ProfilerStep#N of a PyTorch profile")
-    parser.add_argument(
-        "--range",
-        metavar="NAME",
-        help="only work that was launched during an NVTX range or annotation; NAME@2 is the second of that name",
-    )
-    for name, what in (("from", "from then on"), ("to", "until then")):
-        parser.add_argument(
-            f"--{name}",
-            dest=f"{name}_us",
-            type=time_us,
-            metavar="TIME",
-            help=f"only what began {what}, counted from the first GPU activity, as 12ms",
-        )
     parser.add_argument(
         "--sms",
         type=whole(1),
         metavar="N",
         help="SMs of the process, if it had a part of the GPU: under an MPS percentage, or in a green context",
     )
-    parser.add_argument("--device", type=whole(0), metavar="N", help="which of several GPUs; default: the first")
+    part_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Import the profile, write the trace, and print the decisions."""
     from gpusim.hardware.gpu import gpu_names
-    from gpusim.io.part import Part
 
     format = args.files.pop(0) if args.files[0] in FORMATS and len(args.files) > 1 else None
     for at, name in enumerate(args.files):
@@ -76,9 +60,9 @@ def run(args: argparse.Namespace) -> None:
     gpu = None if args.gpu is None else gpu_from(args.gpu)
     with named_steps() as step:
         with estimated(step, f"importing {', '.join(args.files)}"):
-            part = Part(args.step, args.range, args.from_us, args.to_us)
             files = args.files if len(args.files) > 1 else args.files[0]
-            with as_options(gpu="--gpu", device="--device", sms="--sms", step="--step", range="--range", to_us="--to"):
+            with as_options(gpu="--gpu", sms="--sms", **OPTIONS):
+                part = part_from(args)
                 made = gpusim.import_profile(files, format, gpu, args.counters, args.device, args.order, part, args.sms)
         trace = made.trace
         step(f"writing {args.out}")
@@ -90,12 +74,3 @@ def run(args: argparse.Namespace) -> None:
         remarks.append(f"Give --recorded-on {args.gpu} to every command that reads this trace.")
     lines = (f"  {remark}" for remark in remarks)
     print_written(args.out, f"{args.out}: {held}, recorded on {device}", *lines)
-
-
-def time_us(text: str) -> float:
-    """A time such as ``12ms``, ``1.5s``, ``300us`` or ``300`` (us): `type` of an argument."""
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(us|ms|s|)", text.strip())
-    if found is None:
-        expected = "a time from the profile's first GPU activity, as 12ms"
-        raise argparse.ArgumentTypeError(f"is {quote(text)}; expected {expected}")
-    return float(found[1]) * MICROSECONDS[found[2] or "us"]

@@ -183,7 +183,7 @@ def compared(
     """
     from gpusim.choose.alternatives import fitting, require_fit
     from gpusim.choose.bound import bound_of_trace
-    from gpusim.choose.serving import growing_queues
+    from gpusim.choose.serving import growing_queues, running_once
 
     step(f"reading {' and '.join(args.traces)}")
     with trace_and_session(args, args.traces, args.seed) as (trace, session):
@@ -203,7 +203,7 @@ def compared(
         step("bounding the makespan")
         bound = bound_of_trace(trace, session)
         alone = growing_queues(trace, session)
-        notes += alone
+        notes += [*alone, *running_once(trace)]
         comparison = _with_requests(comparison, session, not alone, step)
     if bound is not None:
         comparison = replace(comparison, bound_us=bound.us, bound_by=bound.by)

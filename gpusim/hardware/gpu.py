@@ -390,19 +390,24 @@ def load_gpu(name_or_path: str | Path) -> GPU:
     Raises:
         InputError: no such GPU, or the file is malformed or contradicts itself.
     """
-    if isinstance(name_or_path, str) and name_or_path in gpu_names():
-        return _read(_folder() / f"{name_or_path}.toml")
-    path = path_of(name_or_path, "gpu")
-    if len(path.parts) == 1 and path.suffix != ".toml" and not os.path.isfile(path):
-        expected = expected_one_of(gpu_names(), name_or_path, "or the path of a GPU file")
-        raise InputError(None, "", f"unknown GPU {quote(str(name_or_path))}", expected)
-    return _read(path)
+    path = _file_of(name_or_path)
+    return _built(path, read_text(path))
+
+
+def sources_of(name_or_path: str | Path) -> dict[str, str]:
+    """Where the values of a GPU file are from, by name, as ``model.switch_us``; arguments and errors as `load_gpu`."""
+    path = _file_of(name_or_path)
+    file = _parsed(path, read_text(path))
+    entries = {key: getattr(file, key) for key in GPUFile.model_fields}
+    for place in ("limits", "model"):
+        entries |= {f"{place}.{key}": entry for key, entry in entries[place].items()}
+    return {name: entry.source for name, entry in entries.items() if isinstance(entry, SourcedValue)}
 
 
 def load_shipped_gpu(name: str) -> GPU:
     """Return a GPU that ships, by its name. The device of a trace never names a file."""
     if name not in gpu_names():
-        expected = expected_one_of(gpu_names(), name, "or its file as the GPU of the recording")
+        expected = expected_one_of(gpu_names(), name, "or its file as the GPU of the recording (--recorded-on)")
         raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
     return load_gpu(name)
 
@@ -411,14 +416,25 @@ def _folder() -> Path:
     return data_folder("gpus", "gpus")
 
 
-def _read(path: Path) -> GPU:
-    return _parsed(path, read_text(path))
+def _file_of(name_or_path: str | Path) -> Path:
+    if isinstance(name_or_path, str) and name_or_path in gpu_names():
+        return _folder() / f"{name_or_path}.toml"
+    path = path_of(name_or_path, "gpu")
+    if len(path.parts) == 1 and path.suffix != ".toml" and not os.path.isfile(path):
+        expected = expected_one_of(gpu_names(), name_or_path, "or the path of a GPU file")
+        raise InputError(None, "", f"unknown GPU {quote(str(name_or_path))}", expected)
+    return path
 
 
 @lru_cache(maxsize=32)  # a replay asks for the same GPU some six times
-def _parsed(path: Path, text: str) -> GPU:
+def _built(path: Path, text: str) -> GPU:
     with faults_of(path):
-        return _build(path.stem, checked(GPUFile, parse_toml(text, path, "a GPU file"), path))
+        return _build(path.stem, _parsed(path, text))
+
+
+def _parsed(path: Path, text: str) -> GPUFile:
+    with faults_of(path):
+        return checked(GPUFile, parse_toml(text, path, "a GPU file"), path)
 
 
 def _build(name: str, file: GPUFile) -> GPU:

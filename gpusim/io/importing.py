@@ -153,12 +153,12 @@ def _of_gpu(
     return GPUTimeline(path, format, timeline, recorded_on, notes, product.name if other else None, sms)
 
 
-def timeline_of(path: Path) -> Timeline:
-    """What the first GPU of a profile that ran kernels did, in the order of the starts, with recorded times."""
+def timeline_of(path: Path, part: Part | None = None, device: int | None = None) -> Timeline:
+    """What one GPU of a profile did, in the order of the starts, with recorded times; arguments as `import_profile`."""
     whole, _ = _read(path, detect(path))
     if whole.one_at_a_time:
         raise InputError(path, "", "is a profile of Nsight Compute, under which nothing overlaps", "a timeline")
-    return _on_one_device(whole, path, None)[0]
+    return _on_one_device(part_of(whole, part, path) if part else whole, path, device)[0]
 
 
 def detect(path: Path) -> str:
