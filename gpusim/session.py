@@ -161,12 +161,12 @@ class Session:
         *,
         restart: bool | int = False,
         keep: Collection[Keep] = USUAL,
-        count_calm: bool = False,
+        only_disturbed: bool = False,
     ) -> Result:
         """Replay a trace under a policy; arguments and errors as of `gpusim.replay`.
 
         ``restart`` may also be how often each program is to end: the more, the less counts that they start together.
-        ``count_calm``: passes of a loop that nothing disturbs are not all replayed (`gpusim.engine.replay.replay`).
+        ``only_disturbed``: as of `gpusim.engine.replay.replay`.
         An oracle replays many divisions and gives the best; it always keeps placements.
         """
         _require_wanted(restart, keep)
@@ -183,7 +183,7 @@ class Session:
             keep = {*keep, "placements"}
         else:
             policies = policies_of(made, trace)
-        result = self._run(trace, policies, restart, keep, count_calm)
+        result = self._run(trace, policies, restart, keep, only_disturbed)
         if not restart and type(made) is Serial:
             traced.serial_us.setdefault(self.seed, result.makespan_us)
         return replace(
@@ -374,14 +374,14 @@ class Session:
         policies: Mapping[int, Policy],
         restart: int,
         keep: Collection[Keep],
-        count_calm: bool = False,
+        only_disturbed: bool = False,
     ) -> Result:
         """A replay as the engine knows it, under one policy for each GPU."""
         traced, kernels = self._traced(trace), self.kernels(trace)
         if restart:
             require_independent(trace, traced.programs_us)
         on = traced.played, self.gpu, policies, kernels, traced.isolated_us, traced.programs_us
-        return engine.replay(*on, restart=restart, keep=keep, count_calm=count_calm)
+        return engine.replay(*on, restart=restart, keep=keep, only_disturbed=only_disturbed)
 
     def _restarted(
         self, trace: Trace, spec: Spec | Given, once: Result, step: Step
@@ -436,22 +436,22 @@ class Session:
             yield known[objective, seed, text]
 
     def _score(self, trace: Trace, objective: str, policy: str) -> float:
-        """As of `_replayed_score`, or as kept; a policy of the user's own may change in ways that nobody sees."""
+        """As of `_replayed_score`, or as kept."""
         replay = partial(self._replayed_score, trace, objective, policy)
-        if not shipped(spec_of(policy).policy):
-            return replay()
-        asked = fingerprint.sources("gpusim.session", "gpusim.policies"), objective, policy
-        return self.kept(trace, asked, TypeAdapter(float), replay)
+        return self.kept(trace, policy, objective, "gpusim.session", TypeAdapter(float), replay)
 
-    def kept(self, trace: Trace, asked: Sequence[str], kind: TypeAdapter[T], replay: Callable[[], T]) -> T:
-        """What replays of a trace find: as it was kept for this user, or else replayed now, and kept.
+    def kept(
+        self, trace: Trace, policy: str, asked: str, module: str, kind: TypeAdapter[T], replay: Callable[[], T]
+    ) -> T:
+        """What replays of a trace under a policy find: as it was kept for this user, or else replayed now, and kept.
 
-        ``asked`` tells it from all else that is found of a trace, with a hash of the sources that find it. A session
-        without the cache keeps nothing.
+        ``asked`` tells it from all else that the ``module`` finds so. A session without the cache keeps nothing, and
+        nothing is kept of policies of users, whose files may change.
         """
-        if self._kept is None:
+        if self._kept is None or not shipped(spec_of(policy).policy):
             return replay()
-        key = fingerprint.data([self._traced(trace).hash, self.gpu, self._recorder(trace), self.seed, *asked])
+        given = self._traced(trace).hash, self.gpu, self._recorder(trace), self.seed
+        key = fingerprint.data([fingerprint.sources(module, "gpusim.policies"), *given, policy, asked])
         with suppress(ValueError):  # as of any validation
             return kind.validate_python(self._kept.find(key))
         found = replay()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from conftest import REPOSITORY
 
 from gpusim import Session, load_trace
 from gpusim.choose.advise import Advice, advise
+from gpusim.choose.settings import Setting
 from gpusim.common.kept import Kept
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
@@ -55,7 +57,7 @@ def test_a_policy_of_ones_own_is_replayed_each_time(opened: Callable[..., Sessio
     assert not (tmp_path / "gpusim" / "replays").exists()
 
 
-def test_another_trace_gpu_seed_or_objective_is_replayed(
+def test_another_trace_gpu_recorder_seed_policy_objective_or_source_is_replayed(
     opened: Callable[..., Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = load_trace(PAIR)
@@ -69,13 +71,17 @@ def test_another_trace_gpu_seed_or_objective_is_replayed(
         list(session.makespans_us(one, ["leftover"]))
         counts.append(kept())
     assert counts == [1, 2, 3, 4]
+    list(opened(recorded_on="h100-sxm").makespans_us(trace, ["leftover"]))
+    list(opened().makespans_us(trace, ["serial"]))
+    list(opened()._scores(trace, ["leftover"], "stp"))
+    assert kept() == 7
     monkeypatch.setattr("gpusim.session.fingerprint.sources", lambda *modules: "changed")
     list(opened().makespans_us(trace, ["leftover"]))
-    assert kept() == 5
+    assert kept() == 8
 
 
 def advice(session: Session, trace: Trace, **given: Any) -> Advice:
-    return advise([trace], session, settings=KINDS, jobs=1, **given)
+    return advise([trace], session, **{"settings": None if "ways" in given else KINDS, "jobs": 1, **given})
 
 
 def test_a_second_advice_replays_no_setting(opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +96,24 @@ def test_a_second_advice_replays_no_setting(opened: Callable[..., Session], monk
     assert advice(opened(), trace).choices == first.choices
     by_antt = advice(opened(), trace, objective="antt")
     assert sorted(one.makespan_us for one in by_antt.choices) == sorted(one.makespan_us for one in first.choices)
-    with pytest.raises(AssertionError, match="replayed again"):
-        advice(opened(seed=1), trace)
+    (streams,) = (one.setting for one in first.choices if one.setting.mechanism == "streams")
+    others: list[dict[str, Any]] = [
+        {"session": opened(seed=1)},
+        {"targets": ["transformer_decode=x9"]},  # whose throughput does not count then
+        {"ways": [replace(streams, policy="even")]},
+    ]
+    for given in others:
+        with pytest.raises(AssertionError, match="replayed again"):
+            advice(given.pop("session", opened()), trace, **given)
+
+
+def test_settings_with_a_policy_of_ones_own_are_replayed_each_time(
+    opened: Callable[..., Session], tmp_path: Path
+) -> None:
+    way = Setting("streams", "short ones first", f"{REPOSITORY / 'experiments' / 'my_policy.py'}:ShortestFirst")
+    trace = merge([load_trace(one) for one in PROGRAMS])
+    advise([trace], opened(), ways=[way], jobs=1)
+    assert not (tmp_path / "gpusim" / "replays").exists()
 
 
 @pytest.mark.parametrize("content", [None, [], "1.0", {"setting": None}])

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from advised import advised, by_mechanism, two
-from tiny import tiny
+from tiny import kernel, stream, tiny
 
 import gpusim.choose.advise as advise_module
-from gpusim import InputError, Trace, cli, load_gpu
+from gpusim import InputError, Program, Trace, cli, load_gpu
 from gpusim.choose import serving
 from gpusim.choose.advice_page import print_advice
 from gpusim.choose.advise import OBJECTIVES, Objective
@@ -124,13 +125,68 @@ def test_a_setting_that_serves_all_requests_comes_before_one_whose_queue_grows(
     assert not advise_module._advice(advice.trace, advice.gpu, "throughput", (), grown_all, "").best.serves
 
 
-def test_passes_between_requests_are_counted_as_those_that_were_replayed() -> None:
-    """Of the passes of b that a does not disturb the first two are replayed, and later ones take as long."""
-    requests, session = TimesArrivals(times_us=[0.0, 115.0, 230.0]), Session(tiny())
-    trace = with_settings_of(two(4, 4, arrivals=requests), {"b": {"arrivals": LoopArrivals(count=30)}}, "arrivals")
-    whole, counted = (session.replay(trace, "leftover", count_calm=calm) for calm in (False, True))
-    assert counted.request_runs == whole.request_runs
-    assert len(counted.kernel_runs) < len(whole.kernel_runs) == 33
+LOOPS = 400  # passes of b, longer than a time slice
+
+
+def beside_loop(times_us: Sequence[float]) -> Trace:
+    """Requests of a beside b, which loops; each takes 10 us alone."""
+    trace = two(4, 4, arrivals=TimesArrivals(times_us=times_us))
+    return with_settings_of(trace, {"b": {"arrivals": LoopArrivals(count=LOOPS)}}, "arrivals")
+
+
+@pytest.mark.parametrize("policy", ["leftover", "serial", "inter-sm:by=program,sms=2+2", "time-slicing", "mps"])
+@pytest.mark.parametrize("times_us", [[0.0, 115.0, 230.0], [50.0, 100.0], [0.0, 1.0, 2.0], [7.0, 1_000.0]])
+def test_passes_between_requests_are_counted_as_those_that_were_replayed(
+    policy: str, times_us: Sequence[float]
+) -> None:
+    """The first two passes of b that a does not disturb are replayed, and later ones take as long."""
+    trace, session = beside_loop(times_us), Session(tiny())
+    whole, counted = (session.replay(trace, policy, only_disturbed=only) for only in (False, True))
+    assert counted.request_runs == whole.request_runs and counted.makespan_us == whole.makespan_us
+    assert len(counted.kernel_runs) < len(whole.kernel_runs) == LOOPS + len(times_us)
+
+
+def test_loops_beside_one_another_and_programs_of_several_streams_are_replayed_in_full() -> None:
+    """So are programs that restart."""
+    session, loops = Session(tiny()), {"arrivals": LoopArrivals(count=20)}
+    both = with_settings_of(two(), {"a": loops, "b": loops}, "arrivals")
+    streams = [stream(name, kernel(f"k{name}", 2, 10.0)) for name in ("b1", "b2")]
+    programs = [
+        Program(name="a", streams=[stream("a", kernel("ka", 4, 10.0))], arrivals=TimesArrivals(times_us=[300.0])),
+        Program(name="b", streams=streams, arrivals=LoopArrivals(count=20)),
+    ]
+    several = Trace(name="several", device="tiny", programs=programs)
+    for trace, kernels in ((both, 40), (several, 41)):
+        assert len(session.replay(trace, only_disturbed=True).kernel_runs) == kernels
+    restarted = [session.replay(two(), restart=4, only_disturbed=only).passes for only in (False, True)]
+    assert restarted[0] == restarted[1]
+
+
+@pytest.mark.parametrize(
+    ("streams", "loops", "expected"),
+    [
+        (1, False, 2 * 2),  # of each request and its pass; counted in between
+        (2, False, 2 * 1001),  # kernels of 1,001 passes
+        (1, True, 1001),
+    ],
+)
+def test_only_passes_of_one_program_of_one_stream_are_expected_to_be_counted(
+    streams: int, loops: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests of 5 us, 10 ms apart, beside a program of 10 us: each meets 2 x 5/10 + 1 of its passes."""
+    of_b = [stream(f"b{n}", kernel(f"k{n}", 2, 10.0)) for n in range(streams)]
+    programs = [
+        Program(
+            name="a", streams=[stream("a", kernel("ka", 4, 5.0))], arrivals=TimesArrivals(times_us=[0.0, 10_000.0])
+        ),
+        Program(name="b", streams=of_b),
+        *[Program(name="c", streams=[stream("c", kernel("kc", 2, 10.0))], arrivals=LoopArrivals(count=9))] * loops,
+    ]
+    trace = Trace(name="three", device="tiny", programs=programs)
+    alone_us = {"a": 5.0, "b": 10.0, "c": 10.0}
+    for most, restarts in ((expected, True), (expected - 1, False)):
+        monkeypatch.setattr(serving, "MOST_BESIDE", most)
+        assert (serving.restarting(trace, alone_us) is not trace) == restarts
 
 
 def test_too_many_kernels_do_not_restart_beside_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:

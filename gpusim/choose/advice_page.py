@@ -58,6 +58,7 @@ def _json(advice: Advice, one: SettingResult) -> dict[str, Any]:
         },
         "latency_interval_us": one.interval_us,
         "latency_growth": one.growth,
+        "serves": one.serves,
         "model_error": one.how_wrong.percent,
         "model_error_reason": one.how_wrong.reason or None,
         "meets_slo": advice.meets(one),

@@ -91,7 +91,8 @@ class SettingResult:
     # programs with arrivals the mean latency of a request over the makespan alone, else of one pass
     slowdown: Mapping[str, float]
     latency_us: Mapping[str, float]  # of each program: a pass; with arrivals the 95th percentile of its requests
-    bound_us: Mapping[str, Mapping[str, float]]  # of each program, the time of its kernels by what bound them
+    # of each program, the time of its kernels by what bound them, in the passes that were replayed
+    bound_us: Mapping[str, Mapping[str, float]]
     how_wrong: HowWrong  # how far off the model was on measured co-runs of the kind, or why nobody knows
     # of each program with arrivals: percentiles of its requests' latencies by percent; if they are random, half of the
     # 95 % confidence interval of ``latency_us``, from the spread over their seeds; and the mean latency of the last
@@ -138,7 +139,8 @@ class Advice:
     gpu: GPU  # what they share
     objective: Objective  # what is best
     targets: tuple[Target, ...]  # what programs are to keep
-    choices: tuple[SettingResult, ...]  # of every setting, the best first; after them those that miss a target
+    # of every setting, the best first; then those under which a queue grows, and those that miss a target
+    choices: tuple[SettingResult, ...]
     best: SettingResult  # the one to set
     assumption: str = ""  # what kernels without counters may change of that; empty where all were counted
     first: str = ""  # the program that has few kernels, and priority in a tie; empty: none, or several
@@ -160,11 +162,14 @@ class Advice:
         """Whether a choice keeps all targets."""
         return all(choice.over(target) <= 1.0 for target in self.targets)
 
+    def eligible(self, choice: SettingResult) -> bool:
+        """Whether a choice keeps all targets, and serves all requests if some choice does both."""
+        return self.meets(choice) and (choice.serves or not self.best.serves)
+
     def ties(self, choice: SettingResult) -> bool:
-        """Whether a choice keeps all targets, and the model cannot tell it from the best one."""
-        best = self.choices[0]
-        near = _ties(choice.counted(self.objective), best.counted(self.objective))
-        return near and self.meets(choice) and choice.serves >= best.serves
+        """Whether a choice is eligible, and the model cannot tell it from the best one."""
+        near = _ties(choice.counted(self.objective), self.choices[0].counted(self.objective))
+        return near and self.eligible(choice)
 
     @cached_property
     def pareto(self) -> tuple[SettingResult, ...]:
@@ -180,9 +185,9 @@ class Advice:
 
     @cached_property
     def competitor(self) -> SettingResult | None:
-        """The best choice of another mechanism that keeps all targets, and serves all requests if the best one does."""
+        """The best eligible choice of another mechanism."""
         others = (one for one in self.choices if one.setting.mechanism != self.best.setting.mechanism)
-        return next((one for one in others if self.meets(one) and one.serves >= self.best.serves), None)
+        return next(filter(self.eligible, others), None)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -196,6 +201,7 @@ class Advice:
                 **{f"slowdown[{name}]": value for name, value in one.slowdown.items()},
                 "model_error": one.how_wrong.percent,
                 "meets_slo": self.meets(one),
+                "serves": one.serves,
                 "tie": self.ties(one),
             }
             for one in self.choices
@@ -296,7 +302,7 @@ def _assumption(advice: Advice, session: Session, jobs: int | None, step: Step) 
     """Effect of kernels without counters on an advice, as one line; empty if all were counted."""
     best, objective = advice.best, advice.objective
     spans, winners = [best.makespan_us], dict[Assumption, str]()
-    ways = [choice.setting for choice in advice.leading if advice.meets(choice)]
+    ways = [choice.setting for choice in advice.leading if advice.eligible(choice)]
     assumed = {
         assumption: _Shared(other, session, isolated_us(other, session), advice.free)
         for assumption, other in session.extremes(advice.trace).items()
@@ -386,9 +392,8 @@ def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, ste
 
 def _kept(shared: _Shared, way: Setting, what: str, kind: type[R], replay: Callable[[], R]) -> R:
     """What replays find under a setting, as kept for the user or replayed now."""
-    sources = fingerprint.sources("gpusim.choose.advise", "gpusim.policies") + fingerprint.files([VALIDATED])
-    given = fingerprint.data([what, way, shared.alone_us, shared.free, shared.restarts])
-    return shared.session.kept(shared.trace, (sources, given), TypeAdapter(kind), replay)
+    asked = fingerprint.data([what, way, shared.alone_us, shared.free, shared.restarts, fingerprint.files([VALIDATED])])
+    return shared.session.kept(shared.trace, way.policy, asked, "gpusim.choose.advise", TypeAdapter(kind), replay)
 
 
 def _choice(shared: _Shared, way: Setting) -> SettingResult:
@@ -399,10 +404,10 @@ def _choice(shared: _Shared, way: Setting) -> SettingResult:
 def _replayed_choice(shared: _Shared, way: Setting) -> SettingResult:
     """Result of a setting."""
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
-    once = session.replay(trace, way.policy, keep=["placements"], count_calm=True)
+    once = session.replay(trace, way.policy, keep=["placements"], only_disturbed=True)
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if with_arrivals(trace):
-        runs = [once, *(session.replay(way.of(one), way.policy, keep=(), count_calm=True) for one in shared.seeds)]
+        runs = [once, *(session.replay(way.of(one), way.policy, keep=(), only_disturbed=True) for one in shared.seeds)]
         given |= served(trace, runs, alone_us, shared.free)
     elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
         makespan_us = fsum(alone_us.values())

@@ -24,6 +24,7 @@ from gpusim.results.metrics import (
 from gpusim.results.result import Result
 from gpusim.session import Session
 from gpusim.trace.edit import with_settings_of
+from gpusim.trace.fields import MAX_REQUESTS
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Arrivals, LoopArrivals, PoissonArrivals, TimesArrivals
 
@@ -74,7 +75,11 @@ def restarting(trace: Trace, alone_us: Mapping[str, float]) -> Trace:
         for one in trace.programs
         if one.arrivals is None and alone_us[one.name] > 0.0
     }
-    if not passes or _kernels_beside_requests(trace, passes, alone_us) > MOST_BESIDE:
+    if (
+        not passes
+        or max(passes.values()) > MAX_REQUESTS
+        or _kernels_beside_requests(trace, passes, alone_us) > MOST_BESIDE
+    ):
         return trace
     loops = {name: {"arrivals": LoopArrivals(count=count)} for name, count in passes.items()}
     return with_settings_of(trace, loops, "programs")
@@ -83,12 +88,16 @@ def restarting(trace: Trace, alone_us: Mapping[str, float]) -> Trace:
 def _kernels_beside_requests(trace: Trace, passes: Mapping[str, int], alone_us: Mapping[str, float]) -> float:
     """Kernels of programs that restart ``passes`` times at most, in those passes that a replay would not only count.
 
-    These are the passes beside requests.
+    Only the passes of one program of one stream are counted, and of these those that are not beside requests.
     """
     kernels = launches_of(trace)
+    loops = [one for one in trace.programs if one.name in passes or isinstance(one.arrivals, LoopArrivals)]
+    if len(loops) > 1 or len(loops[0].streams) > 1:
+        return fsum(kernels[name] * most for name, most in passes.items())
+    own_us = alone_us[loops[0].name]
     requests = [(one.arrivals.requests, alone_us[one.name]) for one in trace.programs if one.arrivals is not None]
-    beside = {name: fsum(count * (SLOWED * us / alone_us[name] + 1) for count, us in requests) for name in passes}
-    return fsum(kernels[name] * min(most, beside[name]) for name, most in passes.items())
+    beside = fsum(count * (SLOWED * us / own_us + 1) for count, us in requests)
+    return fsum(kernels[name] * min(most, beside) for name, most in passes.items())
 
 
 def slowdowns_of(progress: Mapping[str, float]) -> dict[str, float]:
@@ -217,8 +226,7 @@ def intervals_us(others: Sequence[Trace], session: Session, policy: str, result:
     """
     if not others:
         return {}
-    more = (session.replay(other, policy, keep=(), count_calm=True) for other in others)
-    runs = [passes_us(one) for one in (result, *more)]
+    runs = [passes_us(one) for one in (result, *(session.replay(other, policy, keep=()) for other in others))]
     return {name: _half_width(us) for name, us in _at_target(runs, _at_random(others[0])).items()}
 
 

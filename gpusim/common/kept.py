@@ -69,8 +69,10 @@ class Kept:
             return None
 
     def keep(self, key: str, data: Any) -> None:
-        """Keep plain data under a key, where the folder can be written to."""
+        """Keep plain data under a key, if it is small and the folder can be written to."""
         content = json.dumps(data).encode()
+        if len(content) > MOST_BYTES - 100:  # with its checksum
+            return
         with suppress(InputError, OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(self._file(key), "wb") as file:

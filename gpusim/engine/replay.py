@@ -60,7 +60,7 @@ def replay(
     *,
     restart: int = 0,
     keep: Collection[str] = (),
-    count_calm: bool = False,
+    only_disturbed: bool = False,
 ) -> Result:
     """Replay a trace.
 
@@ -74,8 +74,10 @@ def replay(
         restart: how often each program is to end, all of which start again whenever their streams have ended
             (`Result.passes`); 0: programs run once.
         keep: ``placements``, ``residents`` or both: what the result holds of them.
-        count_calm: whether passes of a loop are counted and not replayed where nothing else has work before they end.
-            They take as long as the first such passes, which are replayed; only their requests are in the result.
+        only_disturbed: whether passes of a loop are counted, not replayed, where nothing else has work before they end.
+            They take as long as the first such passes, which are replayed; only their requests are in the result. The
+            policy has to do the same whenever a program has the GPUs to itself. Programs that restart, and those of
+            several streams, are replayed in full.
 
     Raises:
         InputError: a kernel that fits no SM, or a policy that leaves kernels waiting for ever.
@@ -88,7 +90,9 @@ def replay(
         turn_us = fsum(isolated_us[stream.name] for stream in part.trace.streams)
         limit_us = restart * TURNS_PER_SM * gpu.sm_count * turn_us if restart else None
         runs.append(
-            _Replay(part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep, restart, count_calm)
+            _Replay(
+                part.trace, gpu, [policies[at] for at in part.gpus], kernels, limit_us, keep, restart, only_disturbed
+            )
         )
         runs[-1].run()
     if restart:  # those of other GPUs keep running until the last stream has ended so often
@@ -165,7 +169,7 @@ class _Replay:
         limit_us: float | None = None,
         keep: Collection[str] = (),
         rounds: int = 1,
-        count_calm: bool = False,
+        only_disturbed: bool = False,
     ) -> None:
         self.trace = trace
         self.gpu = gpu
@@ -208,7 +212,7 @@ class _Replay:
         }
         self.limit_us = limit_us
         self.rounds = rounds
-        self.count_calm = count_calm
+        self.only_disturbed = only_disturbed and limit_us is None
         self.releases_us: dict[int, float] = {}  # of the next request, by the position of a stream that waits for it
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
@@ -262,7 +266,7 @@ class _Replay:
                 yield self.env.timeout(release - self.env.now)
                 del self.releases_us[index]
             start = self.env.now
-            calm_until = self._calm_until(index) if release is None and self.count_calm else start
+            calm_until = self._calm_until(index) if release is None and self.only_disturbed else start
             if len(calm_us) == CALM and start + (pass_us := calm_us[min(calm, CALM - 1)]) <= calm_until:
                 yield self.env.timeout(pass_us)
                 self.requests.append(RequestRun(stream.name, request, start, start, self.env.now))
@@ -426,7 +430,7 @@ class _Replay:
             trace=self.trace.name,
             gpu=self.gpu.name,
             policy="",
-            makespan_us=max((op.end_us for op in self.operations), default=0.0) if passes is None else self.env.now,
+            makespan_us=self._last_end_us() if passes is None else self.env.now,
             kernel_runs=tuple([_kernel_run(launch) for launch in ended]),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
@@ -437,6 +441,10 @@ class _Replay:
             residents=None if self.device.residents is None else self.device.residents.held(run_of),
             passes=passes,
         )
+
+    def _last_end_us(self) -> float:
+        """When the last operation or request ended."""
+        return max((run.end_us for of in (self.operations, self.requests) for run in of), default=0.0)
 
     def _unknown_uses(self) -> frozenset[str]:
         launches = self.trace.launches()

@@ -407,7 +407,9 @@ def sources_of(name_or_path: str | Path) -> dict[str, str]:
 def load_shipped_gpu(name: str) -> GPU:
     """Return a GPU that ships, by its name. The device of a trace never names a file."""
     if name not in gpu_names():
-        expected = expected_one_of(gpu_names(), name, "or its file as the GPU of the recording (--recorded-on)")
+        expected = expected_one_of(
+            gpu_names(), name, "or its file as the GPU of the recording (recorded_on, --recorded-on)"
+        )
         raise InputError(None, "device", f"is {quote(name)}, which does not ship", expected)
     return load_gpu(name)
 
