@@ -213,6 +213,7 @@ class _Replay:
         self.limit_us = limit_us
         self.rounds = rounds
         self.only_disturbed = only_disturbed and limit_us is None
+        self.counted_to_us = 0.0  # the last pass that was only counted ended then
         self.releases_us: dict[int, float] = {}  # of the next request, by the position of a stream that waits for it
         self.unended = {stream.name for stream in trace.streams}
         self.all_ended = self.env.event()
@@ -269,6 +270,7 @@ class _Replay:
             calm_until = self._calm_until(index) if release is None and self.only_disturbed else start
             if len(calm_us) == CALM and start + (pass_us := calm_us[min(calm, CALM - 1)]) <= calm_until:
                 yield self.env.timeout(pass_us)
+                self.counted_to_us = self.env.now
                 self.requests.append(RequestRun(stream.name, request, start, start, self.env.now))
                 self.done += len(stream.operations)
                 calm += 1
@@ -430,7 +432,9 @@ class _Replay:
             trace=self.trace.name,
             gpu=self.gpu.name,
             policy="",
-            makespan_us=self._last_end_us() if passes is None else self.env.now,
+            makespan_us=max([self.counted_to_us, *(op.end_us for op in self.operations)])
+            if passes is None
+            else self.env.now,
             kernel_runs=tuple([_kernel_run(launch) for launch in ended]),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),
@@ -441,10 +445,6 @@ class _Replay:
             residents=None if self.device.residents is None else self.device.residents.held(run_of),
             passes=passes,
         )
-
-    def _last_end_us(self) -> float:
-        """When the last operation or request ended."""
-        return max((run.end_us for of in (self.operations, self.requests) for run in of), default=0.0)
 
     def _unknown_uses(self) -> frozenset[str]:
         launches = self.trace.launches()
