@@ -136,6 +136,8 @@ def test_percentages_that_cannot_be(percent: str) -> None:
         ("h100-sxm", "3g+4g", [60, 64]),
         ("h100-pcie", "3g+4g", [46, 62]),
         ("h200", "1g+2g+1g+1g", [16, 32, 16, 16]),
+        ("h200", "1g2m+2g+4g", [26, 32, 64]),
+        ("b200", "1g2m+1g2m+1g2m+1g2m", [30] * 4),
     ],
 )
 def test_mig_slices(gpu: str, slices: str, expected: list[int]) -> None:
@@ -143,7 +145,7 @@ def test_mig_slices(gpu: str, slices: str, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "expected"), [(1, [132]), (2, [60, 60]), (3, [32] * 3), (7, [16] * 7), (9, [16] * 7)]
+    ("streams", "expected"), [(1, [132]), (2, [60, 60]), (3, [32] * 3), (4, [16] * 4), (7, [16] * 7), (9, [16] * 7)]
 )
 def test_mig_by_default_gives_all_streams_the_same(streams: int, expected: list[int]) -> None:
     assert sizes(Mig(), "h200", streams) == expected
@@ -159,6 +161,10 @@ def test_mig_by_default_gives_all_streams_the_same(streams: int, expected: list[
         ("4g 2g 1g", True),
         ("2g 2g 3g", True),
         ("2g 2g 2g 1g", True),
+        ("2g 2g 2g 1g2m", True),
+        ("3g 3g 1g2m", False),
+        ("1g2m 1g2m 1g2m 1g2m", True),
+        ("1g2m 1g2m 1g2m 1g2m 1g", False),
         ("1g 1g 1g 1g 1g 1g 1g", True),
         ("7g", True),
         ("7g 1g", False),

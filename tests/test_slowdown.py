@@ -58,6 +58,7 @@ def test_mig_instances_give_each_its_sms() -> None:
     """60 and 64 of the 132 SMs of an H200, for kernels that do nothing in memory."""
     a, b = (Trace(name=name, device="h200", streams=[stream(name, kernel(name, 33_000, 900.0))]) for name in "ab")
     assert slowdown(a, b, "MIG (3g+4g)") == pytest.approx((132 / 60, 132 / 64), rel=0.02)
+    assert slowdown(a, b, "MIG (1g2m+4g)") == pytest.approx((132 / 26, 132 / 64), rel=0.02)
     (way,) = (one for one in settings(H200, ["a", "b"]) if one.setting == "3g+4g")
     assert slowdown(a, b, way) == slowdown(a, b, str(way)) == pytest.approx(slowdown(b, a, "MIG (4g+3g)")[::-1])
 

@@ -212,7 +212,7 @@ def _parts(setting: str | Setting, gpu: GPU) -> _Parts | None:
     text = setting.policy if isinstance(setting, Setting) else setting
     if isinstance(setting, Setting) and setting.priorities:
         raise InputError(None, "setting", f"is {quote(str(setting))}; priorities are not estimated", WAYS)
-    slices = re.search(r"(?:^mig:.*slices=|^MIG \()([0-9]g\+[0-9]g)\)?(?:,|$)", text)
+    slices = re.search(r"(?:^mig:.*slices=|^MIG \()([0-9]g(?:2m)?\+[0-9]g(?:2m)?)\)?(?:,|$)", text)
     if slices is not None:
         return _instances(slices[1], gpu)
     limits = re.search(r"(?:^mps:.*percent=|MPS \()([0-9]+)\+([0-9]+)(?: %\))?(?:,|$)", text)

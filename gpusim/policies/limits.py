@@ -185,15 +185,21 @@ class MigProfile:
     """A MIG profile."""
 
     sms: int  # of an instance
-    eighths: int  # its memory slices, eighths of L2 and DRAM
+    eighths: int  # its memory slices, eighths of L2 and DRAM; of L2 `DOUBLE` has one
     starts: tuple[int, ...]  # slices at which an instance may start
     id: int  # of ``nvidia-smi mig -cgi``
 
 
-def _sevenths(one: int, two: int, three: int, four: int, seven: int) -> dict[str, MigProfile]:
+DOUBLE = "1g2m"  # one compute slice with two memory slices, which NVIDIA names by its memory: 1g.20gb of an H100
+
+
+def _sevenths(
+    one: int, two: int, three: int, four: int, seven: int, double: int | None = None
+) -> dict[str, MigProfile]:
     """Profiles of a GPU of seven compute slices, by their SMs."""
     return {
         "1g": MigProfile(one, 1, (0, 1, 2, 3, 4, 5, 6), 19),
+        **({} if double is None else {DOUBLE: MigProfile(double, 2, (0, 2, 4, 6), 15)}),
         "2g": MigProfile(two, 2, (0, 2, 4), 14),
         "3g": MigProfile(three, 4, (0, 4), 9),
         "4g": MigProfile(four, 4, (0,), 5),
@@ -214,13 +220,13 @@ def _quarters(one: int, two: int, four: int) -> dict[str, MigProfile]:
 # H100, H200 (github.com/NVIDIA/mig-parted, issue 120), B200 (pull request 166) and RTX PRO 6000 published [V]; those of
 # the B200's 3g, 4g and 7g and of the RTX PRO 6000's 4g were not seen there: recalled [M]. Eighths of memory and L2:
 # NVIDIA's MIG user guide, "Supported MIG Profiles" [V]. Starts: lists of ``nvidia-smi mig -lgipp`` of the A100 and H100
-# [V]; of quarters they follow from the sizes [D].
+# [V]; of quarters and `DOUBLE` they follow from the sizes [D]. `DOUBLE` of the A100 and H100 PCIe was not seen.
 MIG_PROFILES = {
     ("8.0", 56): _quarters(14, 28, 56),
     ("8.0", 108): _sevenths(14, 28, 42, 56, 98),
     ("9.0", 114): _sevenths(14, 30, 46, 62, 114),
-    ("9.0", 132): _sevenths(16, 32, 60, 64, 132),
-    ("10.0", 148): _sevenths(18, 36, 70, 72, 148),
+    ("9.0", 132): _sevenths(16, 32, 60, 64, 132, double=26),
+    ("10.0", 148): _sevenths(18, 36, 70, 72, 148, double=30),
     ("12.0", 188): _quarters(46, 94, 188),
 }
 
@@ -234,7 +240,9 @@ class Mig(Parts):
         "one MIG instance per process, each with its SMs and its own slice of L2 and DRAM (NVIDIA Multi-Instance GPU)"
     )
     slices: str | None = parameter(
-        None, "profile of each stream, as 3g+4g; default: the largest that all streams can have", of_streams=IN_ORDER
+        None,
+        "profile of each stream, as 3g+4g; default: the largest that all streams can have, but for 1g2m",
+        of_streams=IN_ORDER,
     )
     by: str | None = divided_by(None)
     _shares: list[float] = field(default_factory=list, init=False, repr=False)
@@ -258,7 +266,8 @@ class Mig(Parts):
     def _chosen(self, profiles: dict[str, MigProfile], streams: Sequence[str]) -> list[str]:
         if self.slices is None:
             count = min(len(streams), max(len(one.starts) for one in profiles.values()))  # others wait
-            return [[name for name, one in profiles.items() if placeable([one] * count)][-1]] * count
+            equal = [name for name, one in profiles.items() if name != DOUBLE and placeable([one] * count)]
+            return [equal[-1]] * count
 
         def known(text: str) -> str:
             if text not in profiles:
