@@ -10,7 +10,7 @@ Two programs also took turns kernel by kernel in one CUDA graph of one stream, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from math import ceil, fsum
@@ -23,6 +23,7 @@ from experiments.advise.run import HERE, PROGRAMS, repeated, session_of
 from experiments.rows import lines
 from gpusim.common.tables import grouped
 from gpusim.model.memory import CODE_LATENCY, LOST_TO_LAUNCH
+from gpusim.results.result import Result
 from gpusim.trace.edit import merge
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, WarpStalls
@@ -33,6 +34,8 @@ GPU = "h200"
 PASSES = 2  # of the whole order: the first one is warm-up
 SPLIT = "inter-sm:sms=104+28"
 MARGIN = 1.3  # so much longer than measured the spinning kernels go on in a replay
+STAYS_US = 1000.0  # that a block stays
+NAMED = 20  # characters of a kernel's name, which the recording cuts
 STARTED_US = 0.7  # of the duration that a profile would give a kernel that spins, beyond its spinning
 
 
@@ -107,6 +110,47 @@ def by_kernel() -> Iterator[str]:
         yield f"{name:<15}{len(of):>8}{quartiles}{fmean(longer):8.2f}{fmean(code_us(name)):20.2f}"
 
 
+# ---- beside a block that stays
+
+
+def beside_a_block() -> Iterator[str]:
+    """Each program in a stream beside a block that stays for 1 ms: how much longer its kernels take, by kind, us."""
+    yield f"{'kernels beside a block':<24}{'kind':<22}{'kernels':>8}{'alone, us':>11}{'longer':>9}{'predicted':>11}"
+    session = session_of(GPU)
+    rows = lines(HERE / "recording" / "kernels_beside_a_block.csv")
+    for name, of in grouped(rows, lambda row: row["program"]).items():
+        one = program(name)
+        count = ceil(PASSES * session.makespan_us(one, "leftover") / STAYS_US) + 1
+        both = merge([one, spinning(STAYS_US, count)], ["a", "b"], "both")
+        alone, beside = (_kernels_us(session.replay(trace, "leftover", keep=())) for trace in (one, both))
+        kernels = session.kernels(one)
+        measured = _in_order(of, [(op.id, launch) for op in one.operations() for launch in op.launches()])
+        clustered = {id for id, launch, _ in measured if kernels.model(launch, id).cluster_blocks > 1}
+        for kind, wanted in (("of clusters", True), ("others", False)):
+            its = [one for one in measured if (one[0] in clustered) == wanted]
+            us = [(float(row["alone_us"]), float(row["beside_us"])) for _, _, row in its]
+            longer = fsum(beside[id] - alone[id] for id, _, _ in its)
+            sums = f"{fsum(a for a, _ in us):11.0f}{fsum(b - a for a, b in us):+9.1f}{longer:+11.1f}"
+            yield f"{name:<24}{kind:<22}{len(its):>8}{sums}"
+
+
+def _kernels_us(result: Result) -> dict[str, float]:
+    """Time of each kernel, by the id that it has in its own program."""
+    runs = (run for run in result.kernel_runs if run.kernel != "spin")
+    return {run.operation.removeprefix("a/"): run.end_us - run.start_us for run in runs}
+
+
+def _in_order(
+    rows: Iterable[dict[str, str]], launches: Sequence[tuple[str, KernelLaunch]]
+) -> list[tuple[str, KernelLaunch, dict[str, str]]]:
+    """The kernels of a program with their rows, which also have its memory sets."""
+    coming, found = iter(rows), []
+    for id, launch in launches:
+        row = next(row for row in coming if row["kernel"][:NAMED] == launch.name[:NAMED])
+        found.append((id, launch, row))
+    return found
+
+
 # ---- kernel by kernel in turns
 
 
@@ -153,4 +197,4 @@ def turns() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join((*beside_spins(), "", *by_kernel(), "", *turns())))
+    print("\n".join((*beside_spins(), "", *by_kernel(), "", *beside_a_block(), "", *turns())))
