@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from os import PathLike
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
@@ -438,12 +438,10 @@ class Session:
     def _score(self, trace: Trace, objective: str, policy: str) -> float:
         """As of `_replayed_score`, or as kept."""
         replay = partial(self._replayed_score, trace, objective, policy)
-        return self.kept(trace, policy, objective, "gpusim.session", TypeAdapter(float), replay)
+        return self.kept(trace, policy, objective, "gpusim.session", float, replay)
 
-    def kept(
-        self, trace: Trace, policy: str, asked: str, module: str, kind: TypeAdapter[T], replay: Callable[[], T]
-    ) -> T:
-        """What replays of a trace under a policy find: as it was kept for this user, or else replayed now, and kept.
+    def kept(self, trace: Trace, policy: str, asked: str, module: str, kind: type[T], replay: Callable[[], T]) -> T:
+        """A result of replays of a trace under a policy: as it was kept for this user, or else replayed now, and kept.
 
         ``asked`` tells it from all else that the ``module`` finds so. A session without the cache keeps nothing, and
         nothing is kept of policies of users, whose files may change.
@@ -452,10 +450,11 @@ class Session:
             return replay()
         given = self._traced(trace).hash, self.gpu, self._recorder(trace), self.seed
         key = fingerprint.data([fingerprint.sources(module, "gpusim.policies"), *given, policy, asked])
+        plain: TypeAdapter[T] = _plain_data(kind)  # type: ignore[arg-type]  # every type is hashable
         with suppress(ValueError):  # as of any validation
-            return kind.validate_python(self._kept.find(key))
+            return plain.validate_python(self._kept.find(key))
         found = replay()
-        self._kept.keep(key, kind.dump_python(found, mode="json"))
+        self._kept.keep(key, plain.dump_python(found, mode="json"))
         return found
 
     def _replayed_score(self, trace: Trace, objective: str, policy: str) -> float:
@@ -496,6 +495,12 @@ class Session:
             if estimated:
                 notes.append(f"{estimated} of {len(launches)} kernels have no counters: estimated on {gpu.name}")
         return tuple(notes)
+
+
+@cache
+def _plain_data(kind: Any) -> TypeAdapter[Any]:
+    """To and from plain data; making it takes longer than using it."""
+    return TypeAdapter(kind)
 
 
 def _require_seed(seed: object) -> None:

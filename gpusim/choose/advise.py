@@ -3,11 +3,11 @@
 Programs run once, for the makespan, and restart until each has ended twice, for STP, ANTT and their slowdowns. The
 throughput is the part of STP of the programs without a target: what others do while one keeps its own. Programs with
 arrivals are replayed with these instead, and the others restart beside them (`gpusim.choose.serving`). A setting is
-recommended if it is the best by the objective among those that keep all targets and, if there are any, of these under
-which no queue of requests grows. Settings whose difference from it is
-within the model's error are ties; of these the one that asks least of whoever sets it is recommended [D]. Running in
-turn asks nothing, and is recommended in a tie only if it also slows the programs no more, on average, than each of the
-others [D]: it may slow a short program a hundred times.
+recommended if it is the best by the objective among those that keep all targets and under which no queue of requests
+grows; if there are none, among those that keep all targets. Settings whose difference from it is within the model's
+error are ties; of these the one that asks least of whoever sets it is recommended [D]. Running in turn asks nothing,
+and is recommended in a tie only if it also slows the programs no more, on average, than each of the others [D]: it may
+slow a short program a hundred times.
 
 A program whose kernels run for a small part of its pass gets priority in a tie with plain streams. Its copies and host
 work overlap the kernels of others only if its own kernels do not wait behind these, while the others lose little. It is
@@ -25,8 +25,6 @@ from math import fsum, inf
 from os import PathLike
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
-
-from pydantic import TypeAdapter
 
 from gpusim.choose.explain import costs_us
 from gpusim.choose.serving import (
@@ -378,6 +376,11 @@ class _Shared:
     restarts: bool = True  # whether programs without arrivals are replayed once more, restarting
 
     @cached_property
+    def asked(self) -> str:
+        """A hash of all that results of settings depend on beside the trace and the session."""
+        return fingerprint.data([self.alone_us, self.free, self.restarts, fingerprint.files([VALIDATED])])
+
+    @cached_property
     def seeds(self) -> list[Trace]:
         """The trace with other random arrivals, made once: a session knows a trace by its object."""
         return list(other_seeds(self.trace))
@@ -391,9 +394,9 @@ def _replayed(replay: Callable[[T], R], ways: Sequence[T], jobs: int | None, ste
 
 
 def _kept(shared: _Shared, way: Setting, what: str, kind: type[R], replay: Callable[[], R]) -> R:
-    """What replays find under a setting, as kept for the user or replayed now."""
-    asked = fingerprint.data([what, way, shared.alone_us, shared.free, shared.restarts, fingerprint.files([VALIDATED])])
-    return shared.session.kept(shared.trace, way.policy, asked, "gpusim.choose.advise", TypeAdapter(kind), replay)
+    """A result of replays under a setting, as kept for the user or replayed now."""
+    asked = fingerprint.data([what, way, shared.asked])
+    return shared.session.kept(shared.trace, way.policy, asked, "gpusim.choose.advise", kind, replay)
 
 
 def _choice(shared: _Shared, way: Setting) -> SettingResult:

@@ -5,9 +5,9 @@ other kernel. Where there is none it is not known, and neither is the slowdown. 
 less beside others, which had other data, nor of a kernel that exchanges data with other GPUs: its recorded durations
 include waiting for these.
 
-What a kernel took beyond its isolated time is divided in proportion to what the model expects that the kernels beside
-it cost. Each two are replayed in two streams, in the order in which they started. What that costs a kernel for each
-microsecond in which both run is taken to hold as long as both ran when recorded [D].
+The excess of a kernel over its isolated time is divided in proportion to the costs that the model expects of the
+kernels beside it. Each two are replayed in two streams, in the order in which they started. The cost to a kernel for
+each microsecond in which both run is taken to hold as long as both ran when recorded [D].
 
 A kernel may also have started later than usual after it could. That counts where the profile tells when it could start:
 when its launch, the work before it in its stream, and the events that its stream waits for were done. It waited for

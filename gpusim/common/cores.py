@@ -58,7 +58,7 @@ class LocalPool(ProcessPoolExecutor):
             return super().submit(function, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As of any executor; without waiting, tasks under way are given up."""
+        """As `Executor.shutdown`; without waiting, running tasks are abandoned."""
         if not wait:
             self._hand.close()
         super().shutdown(wait, cancel_futures=cancel_futures)

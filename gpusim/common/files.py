@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import secrets
 import shutil
@@ -13,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EISDIR, ENOENT
+from hashlib import sha256
 from os import strerror
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal
@@ -188,6 +190,30 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a file whole, as `atomic_write` does."""
     with atomic_write(path) as file:
         file.write(text)
+
+
+def read_kept(path: Path, most_bytes: int, salt: bytes = b"") -> Any:
+    """Return the plain data of a file that `write_kept` wrote; None where there is none, or not as it was written."""
+    with suppress(InputError, ValueError, RecursionError):
+        check, _, content = read_bytes(path, most_bytes).partition(b"\n")
+        if check == _checksum(salt + content):
+            return json.loads(content)
+    return None
+
+
+def write_kept(path: Path, data: Any, most_bytes: int, salt: bytes = b"") -> None:
+    """Write plain data with a checksum, if they are no more than so many bytes and the folder can be written to."""
+    content = json.dumps(data).encode()
+    whole = _checksum(salt + content) + b"\n" + content
+    if len(whole) <= most_bytes:
+        with suppress(InputError, OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path, "wb") as file:
+                file.write(whole)
+
+
+def _checksum(content: bytes) -> bytes:
+    return sha256(content).hexdigest().encode()
 
 
 def write_table(path: str | Path, text: str) -> None:

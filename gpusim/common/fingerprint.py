@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from gpusim.common.errors import InputError, quote
-from gpusim.common.files import MAX_SETTINGS_BYTES, atomic_write, read_bytes
+from gpusim.common.errors import quote
+from gpusim.common.files import MAX_SETTINGS_BYTES, read_kept, write_kept
 
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:cython|distutils):.*", re.M)  # a comment that the compiler of the core obeys
 MOST_KEPT = 500  # sources
@@ -165,28 +165,22 @@ def keep_in(folder: Path) -> None:
     if _kept is not None:
         return
     _kept = folder / "sources.json"
-    with suppress(InputError, ValueError, TypeError, RecursionError):
-        check, _, content = read_bytes(_kept, MAX_SETTINGS_BYTES).partition(b"\n")
-        if check == _checksum(content):
-            for key, (digest, imports) in json.loads(content).items():
-                _read_before[key] = _Meaning(digest, tuple((dots, name, tuple(names)) for dots, name, names in imports))
-                _in_file.add(key)
+    with suppress(ValueError, TypeError):
+        for key, (digest, imports) in (read_kept(_kept, MAX_SETTINGS_BYTES, _own_source()) or {}).items():
+            _read_before[key] = _Meaning(digest, tuple((dots, name, tuple(names)) for dots, name, names in imports))
+            _in_file.add(key)
 
 
 def _keep() -> None:
     """Write the meanings that were read since, if the folder can be written to."""
     if _kept is None or _read_before.keys() <= _in_file:
         return
-    content = json.dumps(dict(list(_read_before.items())[-MOST_KEPT:])).encode()
-    with suppress(InputError, OSError):
-        _kept.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(_kept, "wb") as file:
-            file.write(_checksum(content) + b"\n" + content)
+    write_kept(_kept, dict(list(_read_before.items())[-MOST_KEPT:]), MAX_SETTINGS_BYTES, _own_source())
     _in_file.update(_read_before)
 
 
-def _checksum(content: bytes) -> bytes:
-    return _digest(Path(__file__).read_bytes() + content).encode()
+def _own_source() -> bytes:
+    return Path(__file__).read_bytes()
 
 
 def _digest(text: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What took long to compute, kept between runs in the user's cache folder, in small files.
+"""Results of long computations, kept between runs in the user's cache folder, in small files.
 
 Each is named by a hash of everything that can change it, which the caller makes. A lost file costs only the time to
 compute it again: a damaged file counts as absent, one that cannot be written is not kept, the oldest files are removed
@@ -7,17 +7,14 @@ when there are too many, and processes that share the folder never see a partly 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from gpusim.common import fingerprint
-from gpusim.common.errors import InputError
-from gpusim.common.files import atomic_write, read_bytes
+from gpusim.common.files import read_kept, write_kept
 
 OFF = "GPUSIM_NO_CACHE"  # an environment variable: where it is set to anything, nothing is kept or looked for
 MOST_FILES = 10_000  # kept in a folder
@@ -38,9 +35,9 @@ def cache_folder() -> Path:
 
 
 def user_kept(name: str) -> Kept | None:
-    """What is kept for this user under a name; None where the environment says so, or there is no home.
+    """The cache of this user with a name; None where the environment says so, or there is no home.
 
-    With it, what our sources mean is kept from now on.
+    With it, the meanings of our sources are kept from now on.
     """
     if os.environ.get(OFF):
         return None
@@ -61,22 +58,13 @@ class Kept:
         self._held: int | None = None  # about how many files are there
 
     def find(self, key: str) -> Any:
-        """What is kept under a key; None where there is nothing, or not as it was written."""
-        try:
-            check, _, content = read_bytes(self._file(key), MOST_BYTES).partition(b"\n")
-            return json.loads(content) if check == _checksum(content) else None
-        except (InputError, ValueError, RecursionError):
-            return None
+        """The data kept under a key; None where there are none, or not as they were written."""
+        return read_kept(self._file(key), MOST_BYTES)
 
     def keep(self, key: str, data: Any) -> None:
-        """Keep plain data under a key, if it is small and the folder can be written to."""
-        content = json.dumps(data).encode()
-        if len(content) > MOST_BYTES - 100:  # with its checksum
-            return
-        with suppress(InputError, OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._file(key), "wb") as file:
-                file.write(_checksum(content) + b"\n" + content)
+        """Keep plain data under a key, if they are small and the folder can be written to."""
+        write_kept(self._file(key), data, MOST_BYTES)
+        with suppress(OSError):
             self._forget_oldest()
 
     def _file(self, key: str) -> Path:
@@ -102,7 +90,3 @@ def _written_ns(entry: os.DirEntry[str]) -> int:
         return entry.stat().st_mtime_ns
     except OSError:  # another process removed it
         return 0
-
-
-def _checksum(content: bytes) -> bytes:
-    return sha256(content).hexdigest().encode()

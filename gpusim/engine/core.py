@@ -262,7 +262,7 @@ class SMArray:
         self.skipping.skip(until)
 
     def mix_count(self) -> int:
-        """Mixes in the tables, dropped ones included."""
+        """Number of mixes in the tables, including those dropped."""
         return len(self.mixes.mixes)
 
     def waiting_blocks(self, slot: int) -> int:

@@ -287,7 +287,8 @@ class _Replay:
             if self.env.now > calm_until:
                 calm = 0
             else:
-                calm_us += [self.env.now - start] * (len(calm_us) == calm < CALM)
+                if len(calm_us) == calm < CALM:
+                    calm_us.append(self.env.now - start)
                 calm += 1
             if request + 1 >= self.rounds:
                 self.unended.discard(stream.name)
@@ -428,13 +429,12 @@ class _Replay:
         ended = [launch for launch in self.launches if launch.end_us >= 0.0]
         run_of = {launch.id: i for i, launch in enumerate(ended)}
         passes = None if self.limit_us is None else self._passes()
+        last_us = max([self.counted_to_us, *(op.end_us for op in self.operations)])
         return Result(
             trace=self.trace.name,
             gpu=self.gpu.name,
             policy="",
-            makespan_us=max([self.counted_to_us, *(op.end_us for op in self.operations)])
-            if passes is None
-            else self.env.now,
+            makespan_us=last_us if passes is None else self.env.now,
             kernel_runs=tuple([_kernel_run(launch) for launch in ended]),
             operation_runs=tuple(self.operations),
             request_runs=tuple(self.requests),

@@ -153,7 +153,7 @@ class ModelConstants(Strict):
 
 
 class SourcedValue(Strict):
-    """Any value: that of a key which another model knows."""
+    """A value of any type with its source; another class checks the type."""
 
     source: Text = Field(description="where the value is from")
     verified: bool = Field(default=True, description="false where the source was not read, or others disagree")

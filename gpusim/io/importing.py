@@ -154,7 +154,7 @@ def _of_gpu(
 
 
 def timeline_of(path: Path, part: Part | None = None, device: int | None = None) -> Timeline:
-    """What one GPU of a profile did, in the order of the starts, with recorded times; arguments as `import_profile`."""
+    """Recorded timeline of one GPU of a profile, in the order of the starts; arguments as `import_profile`."""
     whole, _ = _read(path, detect(path))
     if whole.one_at_a_time:
         raise InputError(path, "", "is a profile of Nsight Compute, under which nothing overlaps", "a timeline")

@@ -221,7 +221,7 @@ def dram_fullness(busy: float) -> float:
 
 
 def l2_busy_at(waited: float) -> float:
-    """Load of L2 at which a kernel waits a share of its time for it: the inverse of `memory_free_share`."""
+    """L2 load at which a kernel waits for L2 for a share of its time: the inverse of `memory_free_share`."""
     free2 = (1.0 - waited) * (1.0 - waited)
     return math.sqrt(math.sqrt(math.sqrt(1.0 - free2 * free2 * free2 * free2)))
 

@@ -1,4 +1,4 @@
-"""SM splits that give a stream no more SMs than it needs: within a tolerance of its time alone, or by a deadline.
+"""SM splits that give a stream no more SMs than it needs: within a tolerance of its isolated time, or by a deadline.
 
 The ideas are from the papers' abstracts [A]; the searches, which ask the model where the papers ask profiles, are ours
 [D].

@@ -147,7 +147,7 @@ def _bound(comparison: Comparison) -> str:
 
 
 def _error(*entries: Entry) -> float:
-    """The model's errors of some predictions as one share of a makespan; 0 where none is known."""
+    """Combined model error of some predictions, as a share of a makespan; 0 where none is known."""
     return hypot(*((entry.how_wrong.percent or 0.0) / 100.0 for entry in entries))
 
 

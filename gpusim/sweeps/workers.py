@@ -141,7 +141,7 @@ def _started(executors: Executors) -> Iterator[Executor]:
 
 
 def local(jobs: int, tasks_per_process: int | None = None) -> tuple[Executors, int]:
-    """Processes of this machine, and how many tasks they can have at a time.
+    """Worker processes on this machine, and how many tasks are submitted to them at a time.
 
     After ``tasks_per_process`` tasks another process takes the place of one; None: never.
     """
@@ -163,7 +163,7 @@ class _ClusterExecutor(Executor):
         self._asked: dict[Future[Any], Any] = {}  # dask's future of each answer that is not there yet
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As of any executor."""
+        """As `Executor.submit`."""
         if self._client.status != "running":
             expected = "a scheduler that stays; what is done is kept, run it again to go on"
             raise InputError(None, "cluster", f"{self._address} is gone", expected)

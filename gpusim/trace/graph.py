@@ -54,7 +54,7 @@ class Graph:
         return bool(self._earlier[self._place[later]] >> self._place[earlier] & 1)
 
     def independent(self, a: str, b: str) -> bool:
-        """Whether neither of two operations depends on the other."""
+        """Whether two operations are independent: neither waits for the other, directly or not."""
         return a != b and not self.waits_for(a, b) and not self.waits_for(b, a)
 
     def reduced(self) -> Graph:
