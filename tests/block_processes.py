@@ -55,6 +55,7 @@ class SM:
     used: list[int] = field(default_factory=lambda: [0] * 4)
     load: tuple[float, float] = (0.0, 0.0)
     carveout: int = 0
+    emptied_at: float = -1.0  # when the last resident left
     refilling: bool = False
 
 
@@ -350,13 +351,21 @@ class SlowSMs:
         if own >= min(launch.caps[sm.number], most):
             return 0
         model = launch.model
-        if sm.blocks and not model.least_carveout_bytes <= sm.carveout <= model.most_carveout_bytes:
+        carveout = self._carveout_for(model, sm)
+        if carveout < 0:
             return 0
         if launch.tenant >= 0 and any(self.launches[b.slot].tenant != launch.tenant for b in sm.blocks):
             return 0
-        limits = (self.limits[0], sm.carveout if sm.blocks else launch.model.carveout_bytes, *self.limits[2:])
+        limits = (self.limits[0], carveout, *self.limits[2:])
         held = zip(limits, sm.used, launch.model.need, strict=True)
         return min([most - own, *((limit - used) // need for limit, used, need in held if need > 0)])
+
+    def _carveout_for(self, model: KernelModel, sm: SM) -> int:
+        """Shared memory that an SM is set to for a kernel; -1 where it stays at a size that is not for it."""
+        suits = model.least_carveout_bytes <= sm.carveout <= model.most_carveout_bytes
+        if suits and (sm.blocks or sm.emptied_at == self.now):
+            return sm.carveout
+        return -1 if sm.blocks else model.carveout_bytes
 
     def _start(self, slot: int, sm: SM) -> None:
         launch = self.launches[slot]
@@ -368,8 +377,7 @@ class SlowSMs:
             launch.next_block += 1
             if launch.ended == 0:
                 work += self._share_ramp(slot, sm)
-        if not sm.blocks:
-            sm.carveout = launch.model.carveout_bytes
+        sm.carveout = self._carveout_for(launch.model, sm)
         sm.blocks.append(Block(slot, work, self.now))
         sm.used = [used + need for used, need in zip(sm.used, launch.model.need, strict=True)]
         launch.resident += 1
@@ -398,6 +406,8 @@ class SlowSMs:
     def _remove(self, sm: SM, block: Block) -> None:
         launch = self.launches[block.slot]
         sm.blocks.remove(block)
+        if not sm.blocks:
+            sm.emptied_at = self.now
         sm.used = [used - need for used, need in zip(sm.used, launch.model.need, strict=True)]
         launch.resident -= 1
         if launch.gated and launch.resident == 0:

@@ -107,6 +107,26 @@ def test_a_kernel_joins_others_where_the_carveout_is_what_it_needs_though_less_t
     assert array.free(0)[1] == 40 - 20
 
 
+def test_an_sm_that_passes_to_a_waiting_block_at_once_keeps_its_carveout(core: ModuleType) -> None:
+    def array() -> Any:
+        found = array_of(core, 1, (1000, 100, 64, 32), rates=own_pace(1.0, 0.5, 1.0))
+        submit(found, 0, 1, need=(0, 80, 1, 1), carveout=100)
+        submit(found, 1, 1, need=(0, 30, 1, 1), carveout=40)
+        submit(found, 2, 1, need=(0, 60, 1, 1), carveout=60)
+        return found
+
+    handed = array()
+    line(handed, 0, 1, 2, queues=[0, 1, 2])
+    assert ends(handed) == [(0, 1.0), (2, 2.0), (1, 3.0)]  # the third joins the second
+    idle = array()
+    line(idle, 0)
+    assert idle.advance(5.0) == 0
+    idle.advance(5.0)
+    line(idle, 1, 2, queues=[0, 1])
+    assert [idle.residents_by_sm(slot) for slot in (1, 2)] == [[1], [0]]
+    assert idle.free(0)[1] == 40 - 30
+
+
 def test_a_kernel_of_which_a_carveout_was_asked_joins_others_only_with_that_one(core: ModuleType) -> None:
     for set_to, residents in ((40, [1]), (60, [0])):
         array = array_of(core, 1, (1000, 100, 64, 32), rates=own_pace(1.0, 1.0))

@@ -168,8 +168,7 @@ class SMArray:
 
     def restart_clock(self, origin: float) -> None:
         """Restart the clock at 0 while no SM holds a block; ``origin`` is that instant in the time of the caller."""
-        self.residents.origin = origin
-        self.residents.now = 0.0
+        self.residents.restart_clock(origin)
         self.bindings.booked_at = 0.0
 
     def forget_uses(self) -> None:

@@ -13,8 +13,10 @@ cdef class Residents:
     cdef bint noting
     cdef list noted, last_noted
     cdef long long[::1] limit, carveout, count, used, mix, rated, owner
-    cdef double[::1] recorded_at, work, rate, charged, recorded
+    cdef double[::1] recorded_at, emptied_at, work, rate, charged, recorded
 
+    @cython.locals(sm=cython.longlong)
+    cdef void restart_clock(self, double origin) noexcept
     @cython.locals(sm=cython.longlong, j=cython.longlong)
     cdef forget_mixes(self)
     @cython.locals(d=cython.longlong, sm=cython.longlong, mix=cython.longlong, p=cython.longlong)
@@ -36,6 +38,8 @@ cdef class Residents:
                    j=cython.longlong, left=cython.double)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
+    @cython.locals(present=cython.longlong)
+    cdef long long carveout_for(self, long long slot, long long sm) noexcept
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong)
     cdef bint fits(self, long long slot, long long sm) except -1
     @cython.locals(room=cython.longlong, r=cython.longlong, need=cython.longlong, fit=cython.longlong,

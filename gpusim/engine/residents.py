@@ -54,6 +54,7 @@ class Residents:
         self.blocks = 0
         self.limit = array("q", limits)
         self.carveout = array("q", [limits[1]]) * sms
+        self.emptied_at = reals(sms, -1.0)  # when the last resident left, since the clock was restarted
         self.count = zeros(sms)
         self.used = zeros(sms * RESOURCES)
         self.mix = zeros(sms)
@@ -70,6 +71,13 @@ class Residents:
         self.noting = False
         self.noted: list[tuple[float, int, Mix]] = []
         self.last_noted: list[Mix] = [()] * sms
+
+    def restart_clock(self, origin: float) -> None:
+        """Restart the clock at 0 while no SM holds a block; ``origin`` is that instant in the time of the caller."""
+        self.origin = origin
+        self.now = 0.0
+        for sm in range(self.sms):
+            self.emptied_at[sm] = -1.0
 
     def forget_mixes(self) -> None:
         """Work the mixes on the SMs out anew, and forget all others."""
@@ -198,6 +206,17 @@ class Residents:
 
     # ---- blocks that come and go -------------------------------------------------------------------------------------
 
+    def carveout_for(self, slot: int, sm: int) -> int:
+        """Shared memory that an SM is set to for a block of a slot; -1 where it stays at a size that is not for it.
+
+        An SM that passes from one block to another at once keeps its size, as one that holds blocks does.
+        """
+        present = self.carveout[sm]
+        if self.count[sm] > 0 or self.emptied_at[sm] == self.now:
+            if self.launches.least_carveout[slot] <= present <= self.launches.most_carveout[slot]:
+                return present
+        return self.launches.wanted_carveout[slot] if self.count[sm] == 0 else -1
+
     def fits(self, slot: int, sm: int) -> bool:
         """Whether one more block of a slot may be resident on an SM."""
         i = slot * self.sms + sm
@@ -209,11 +228,7 @@ class Residents:
                     return False
         u = sm * RESOURCES
         r = slot * RESOURCES
-        shared = self.launches.wanted_carveout[slot]
-        if self.count[sm] > 0:
-            shared = self.carveout[sm]
-            if shared < self.launches.least_carveout[slot] or shared > self.launches.most_carveout[slot]:
-                return False
+        shared = self.carveout_for(slot, sm)
         if (
             self.used[u] + self.launches.need[r] > self.limit[0]
             or self.used[u + 1] + self.launches.need[r + 1] > shared
@@ -232,7 +247,7 @@ class Residents:
             if need > 0:
                 limit = self.limit[r]
                 if r == 1:
-                    limit = self.carveout[sm] if self.count[sm] > 0 else launches.wanted_carveout[slot]
+                    limit = self.carveout_for(slot, sm)
                 fit = (limit - self.used[sm * RESOURCES + r]) // need
                 if fit < room:
                     room = fit
@@ -260,8 +275,7 @@ class Residents:
             # none has ended
             if self.launches.unfinished[slot] == self.launches.waiting[slot] + self.launches.next_block[slot]:
                 work += self.share_ramp(slot, sm)
-        if self.count[sm] == 0:
-            self.carveout[sm] = self.launches.wanted_carveout[slot]
+        self.carveout[sm] = self.carveout_for(slot, sm)
         j = sm * self.width + self.count[sm]
         self.work[j] = work
         self.owner[j] = slot
@@ -292,6 +306,8 @@ class Residents:
             self.work[i] = self.work[i + 1]
             self.owner[i] = self.owner[i + 1]
         self.count[sm] -= 1
+        if self.count[sm] == 0:
+            self.emptied_at[sm] = self.now
         for r in range(RESOURCES):
             self.used[sm * RESOURCES + r] -= self.launches.need[slot * RESOURCES + r]
         self.mix[sm] = self.mixes.with_one_less(self.mix[sm], slot)
