@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpusim.hardware.gpu import GPU, load_gpu
     from gpusim.hardware.what_if import what_if
     from gpusim.io.importing import import_profile
+    from gpusim.io.part import Part
     from gpusim.io.viewer import save_timeline
     from gpusim.model.occupancy import occupancy
     from gpusim.policies.interface import Eviction, Grant, KernelView, Partition, Policy, View
@@ -59,6 +60,7 @@ _NAMES = {  # what each module has of them
     "gpusim.hardware.gpu": "GPU load_gpu",
     "gpusim.hardware.what_if": "what_if",
     "gpusim.io.importing": "import_profile",
+    "gpusim.io.part": "Part",
     "gpusim.io.viewer": "save_timeline",
     "gpusim.model.occupancy": "occupancy",
     "gpusim.policies.interface": "Eviction Grant KernelView Partition Policy View",
@@ -79,9 +81,9 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 __all__ = [
     "GPU", "Collective", "Comparison", "Convolution", "ConvolutionAlgorithm", "ConvolutionShape", "Copy",
     "Eviction", "Grant", "Host", "InputError", "Kernel", "KernelLaunch", "KernelView", "LoopArrivals", "Mix",
-    "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "Swept", "TimesArrivals",
-    "Trace", "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "merge", "occupancy", "pairs",
-    "replay", "save_timeline", "select", "slowdown", "sweep", "what_if",
+    "Part", "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "Swept",
+    "TimesArrivals", "Trace", "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "merge",
+    "occupancy", "pairs", "replay", "save_timeline", "select", "slowdown", "sweep", "what_if",
 ]  # fmt: skip
 
 

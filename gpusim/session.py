@@ -7,6 +7,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cache, cached_property, partial
+from numbers import Integral
 from os import PathLike
 from typing import Any, Literal, TypeVar, get_args
 
@@ -124,7 +125,7 @@ class Session:
         _require_bool("cache", cache)
         self.gpu = gpu_of(gpu)
         self.recorded_on = None if recorded_on is None else gpu_of(recorded_on, "recorded_on")
-        self.seed = seed
+        self.seed = int(seed)
         self._fits = user_fits() if cache else None
         self._kept = user_kept("replays") if cache else None
         self._like: Session | None = None
@@ -139,7 +140,7 @@ class Session:
         """
         _require_seed(seed)
         other = copy(self)
-        other.seed, other._traces = seed, self._traces
+        other.seed, other._traces = int(seed), self._traces
         return other
 
     def __getstate__(self) -> dict[str, object]:
@@ -505,7 +506,7 @@ def _plain_data(kind: Any) -> TypeAdapter[Any]:
 
 def _require_seed(seed: object) -> None:
     """Refuse a seed that is no whole number, or out of range."""
-    if not (type(seed) is int and 0 <= seed <= MOST_SEED):
+    if not (isinstance(seed, Integral) and not isinstance(seed, bool) and 0 <= int(seed) <= MOST_SEED):
         raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
 
 

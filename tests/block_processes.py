@@ -360,7 +360,7 @@ class SlowSMs:
         held = zip(limits, sm.used, launch.model.need, strict=True)
         return min([most - own, *((limit - used) // need for limit, used, need in held if need > 0)])
 
-    def _carveout_for(self, model: KernelModel, sm: SM) -> int:
+    def _carveout_for(self, model: Any, sm: SM) -> int:
         """Shared memory that an SM is set to for a kernel; -1 where it stays at a size that is not for it."""
         suits = model.least_carveout_bytes <= sm.carveout <= model.most_carveout_bytes
         if suits and (sm.blocks or sm.emptied_at == self.now):

@@ -436,6 +436,22 @@ def test_in_turn_is_whole_passes_even_where_copies_could_run_beside() -> None:
     assert turn.slowdown == pytest.approx({"a": 6.0, "b": 1.2})
 
 
+def test_in_turn_requests_run_whole_passes_in_the_order_of_their_release() -> None:
+    """a takes 20 us: its two kernels of half the SMs run beside one another. b takes 10, twice after a, once alone."""
+    both = [stream("a0", kernel("k0", 2, 20.0)), stream("a1", kernel("k1", 2, 20.0))]
+    times_us = {"a": (0.0, 100.0), "b": (5.0, 50.0, 110.0)}
+    programs = [
+        Program(name=name, streams=streams, arrivals=TimesArrivals(times_us=times_us[name]))
+        for name, streams in (("a", both), ("b", [stream("b", kernel("kb", 4, 10.0))]))
+    ]
+    advice = advised(Trace(name="two", device="tiny", programs=programs), settings=["streams"])
+    (turn,) = by_mechanism(advice)["in turn"]
+    assert turn.percentiles_us["a"] == pytest.approx({50: 20.0, 95: 20.0, 99: 20.0})
+    assert turn.percentiles_us["b"][99] == pytest.approx(25.0), "15 us until a has ended, then its own 10"
+    assert turn.slowdown == pytest.approx({"a": 1.0, "b": (25.0 + 10.0 + 20.0) / 30.0})
+    assert turn.makespan_us == pytest.approx(130.0)
+
+
 def test_programs_that_together_ask_more_than_the_gpu_serves_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     """Each takes 10 us of the whole GPU, every 12 us: each alone is served, both are not."""
     ways = [one for one in settings(tiny(), ["a", "b"]) if one.mechanism == "streams"]

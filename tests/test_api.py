@@ -113,7 +113,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: gpusim.select(TABLE_1, step=3), "step: is 3; expected a function"),  # type: ignore[arg-type]
     (lambda: gpusim.advise([TABLE_1, TABLE_1], step=3), "step: is 3; expected a function"),  # type: ignore[arg-type]
     (lambda: gpusim.import_profile(TABLE_1, device=[3]), "device: is [3]; expected the index of a GPU"),  # type: ignore[arg-type]
-    (lambda: gpusim.import_profile(TABLE_1, part="x"), "part: is 'x'; expected a gpusim.io.part.Part"),  # type: ignore[arg-type]
+    (lambda: gpusim.import_profile(TABLE_1, part="x"), "part: is 'x'; expected a gpusim.Part"),  # type: ignore[arg-type]
     (lambda: gpusim.pairs(3), "trace: is 3; expected a Trace, or the path of a file"),  # type: ignore[arg-type]
     (lambda: gpusim.import_profile(3), "profile: is 3; expected the path of a file"),  # type: ignore[arg-type]
     (lambda: gpusim.import_profile(b"x"), "profile: is b'x'; expected the path of a file"),

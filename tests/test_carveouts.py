@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tiny import launch
 
+from experiments.rows import lines
 from gpusim import load_gpu
 from gpusim.calibrate.carveouts import carveouts, resident_blocks
 from gpusim.calibrate.fit import anchored
@@ -58,3 +61,19 @@ def test_what_was_asked_for_is_decided_where_it_was_recorded(
     source, target = load_gpu(recorded_on), load_gpu(gpu)
     assert carveouts(one, target, source) == tuple(size * KIB for size in expected)
     assert resident_blocks(one, target, source) == blocks
+
+
+def test_blocks_that_waited_for_an_sm_find_its_carveout() -> None:
+    """`handed_over.csv`: with much shared memory set on their SMs L1 is small, and blocks that need it join them."""
+    rows = lines(Path(__file__).parents[1] / "experiments" / "h200_microbench" / "handed_over.csv")
+
+    def found(started: str, what: str) -> list[int]:
+        return [int(row[what]) for row in rows if row["started"] == started and row[what] and row["read_kib"] != "20"]
+
+    cycles, beside = (
+        {started: found(started, what) for started in ("idle", "after", "waited")}
+        for what in ("cycles_of_a_pass", "late_blocks_beside")
+    )
+    for idle, after, waited in zip(cycles["idle"], cycles["after"], cycles["waited"], strict=True):
+        assert 0.9 < after / idle < 1.1 and waited / idle > 2.3
+    assert set(beside["idle"] + beside["after"]) == {0} and min(beside["waited"]) > 0

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,7 +130,7 @@ def test_workspaces_that_live_together_count_together() -> None:
     made = trace(stream("x", choosing("c", alone)), stream("y", choosing("d", alone)))
     free = select(made, GPU)
     assert (free.best.makespan_us, free.best.memory_bytes) == (pytest.approx(10.0), 200)
-    tight = select(made, GPU, memory_bytes=199)
+    tight = select(made, GPU, memory_bytes=np.int64(199))
     assert (tight.best.makespan_us, tight.best.memory_bytes) == (pytest.approx(20.0), 100)
     assert [one.memory_bytes for one in free.frontier] == [100, 200]
     frugal = select(made, GPU, objective="memory")  # 20 us is no 5 % more than 10

@@ -117,6 +117,8 @@ def test_replay_of_one_stream_says_that_nothing_is_shared(tmp_path: Path, capsys
     rows = lines[title + 3 : -3]
     assert [line.split()[1] for line in rows] == ["1", "1", "1", "2"]  # launches of one name together
     assert [line.split()[0] for line in rows[2:]] == ["nhwcToNchwKernel", "nchwToNhwcKernel"]
+    isolated_us = sum(run.solo_us for run in replay(one, "h200", "serial").kernel_runs)
+    assert sum(float(line.split()[2]) for line in rows) == pytest.approx(isolated_us, abs=0.2), "as `explain` has it"
 
 
 def test_replay_says_where_a_gain_comes_from(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

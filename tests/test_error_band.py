@@ -248,6 +248,9 @@ def test_whole_programs_have_errors_of_their_own(measured: dict[str, object]) ->
     assert said(programs(1, launch), "inter-sm:sms=40") == "programs_sm_curve"
     bare = launch.model_copy(update={"mix": None})
     assert said(programs(2, bare), "leftover") == "not validated: programs without counters"
+    streams = (programs(2, launch).streams[0], programs(2, bare).streams[1])
+    one_counted = programs(2, launch).model_copy(update={"streams": streams})
+    assert said(one_counted, "leftover") == "not validated: programs without counters"
 
 
 def test_calls_outside_what_was_measured(measured: dict[str, object]) -> None:

@@ -366,6 +366,14 @@ def test_the_occupancy_that_can_be_called_pickles() -> None:
     assert pickle.loads(pickle.dumps(gpusim.occupancy)) is gpusim.occupancy
 
 
+def test_nobody_waits_for_tasks_whose_answers_are_not_wanted() -> None:
+    """The first task ends at once, the second after a day."""
+    script = "import time; from gpusim.common.cores import in_order; "
+    script += "found = in_order(time.sleep, [0, 86400], 2); next(found); found.close(); print('ended')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=300, check=True)
+    assert done.stdout == b"ended\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="workers that are copies of their parent")
 def test_workers_end_with_a_parent_that_is_killed() -> None:
     """Whoever reads the output would wait for workers that wait for a parent."""

@@ -243,6 +243,9 @@ def test_arrivals_of_a_file(text: str, times: tuple[float, ...], tmp_path: Path)
         ("5\n3\n", "line 2: is 3, before 5; expected times from 0 that ascend"),
         ("-1\n", "line 1: is -1, before 0"),
         ("time_ms\n", "has 0 requests"),
+        ("0,5000,10000\n", "line 1: has 3 values; expected one time on each line, us, or a first line with time_us"),
+        ("1,5000\n2,9000\n", "line 1: has 2 values"),
+        ("time_us,time_ms\n1,2\n", "line 1: has time_us and time_ms; expected one column of times"),
         ("1e300\n", "is 1e\\+300; expected a number of at most"),
     ],
 )

@@ -126,15 +126,15 @@ def test_traces_of_several_gpus_do_not_merge() -> None:
 
 
 def test_traces_are_merged_in_python(tmp_path: Path) -> None:
-    """By path or object, each a program of its own name; wrong use is one line."""
+    """By path or object, each a program of the name of its file or its own; wrong use is one line."""
     prefill, decode = (
         gpusim.load_trace(Path(__file__).parents[1] / "traces" / f"transformer_{name}.json.gz")
         for name in ("prefill", "decode")
     )
     prefill.save(tmp_path / "p.json")
     both = gpusim.merge([str(tmp_path / "p.json"), decode])
-    assert [program.name for program in both.programs] == ["transformer_prefill", "transformer_decode"]
-    assert both.name == "transformer_prefill+transformer_decode"
+    assert [program.name for program in both.programs] == ["p", "transformer_decode"]
+    assert both.name == "p+transformer_decode"
     for traces, names, said in (
         (prefill, (), "a list of traces"),
         ([], (), "a list of traces"),

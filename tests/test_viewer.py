@@ -246,6 +246,15 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("t.json", "before")]
 
 
+def test_results_are_of_the_trace(tmp_path: Path) -> None:
+    of, other = trace(stream("one", kernel("a", 1, 9.0))), trace(stream("one", kernel("b", 1, 9.0)))
+    with pytest.raises(InputError, match="results: has operation 'b'; expected a replay of trace"):
+        save_timeline(tmp_path / "t.json", of, gpusim.replay(other, tiny(1)))
+    with pytest.raises(InputError, match="results: there is none"):
+        save_timeline(tmp_path / "t.json", of)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.release
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_long_timeline_needs_little_memory(tmp_path: Path, ending: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpusim import load_gpu, load_trace, replay
@@ -27,6 +28,7 @@ def test_once_what_it_has_is_the_same_gpu(quantity: str) -> None:
 
 def test_numbers_factors_and_other_gpus() -> None:
     half = replace(H200, sm_count=66, name="h200 with sm_count=66")
+    assert what_if(H200, {"sm_count": np.int64(66)}) == half
     assert what_if(H200, {"sm_count": 66}) == half == what_if("h200", {"sm_count": "x0.5"})
     assert what_if(K40C, {"sm_count": "x0.5"}).sm_count == 8  # 7.5 of them there cannot be
     assert what_if(H200, {"sm_count": "x0.25"}).sm_count == 32  # 33 are no whole TPCs

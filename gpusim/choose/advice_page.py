@@ -136,10 +136,12 @@ def _reasons(advice: Advice) -> list[str]:
                 lines.append(f"{name}: its kernels are bound by {parts} of their time")
             if uncounted:
                 lines.append(f"{name}: {100 * uncounted:.0f} % of its kernels' time has no known bound: no counters")
+    of_several = [program.name for program in advice.trace.programs if len(program.streams) > 1]
     for name, causes in advice.cost_us.items():
         if sum(causes.values()) > 0.0:
             shares = in_shares(causes, SHOWN_BOUNDS)
-            lines.append(f"{name}: this setting adds {number(sum(causes.values()))} µs to its kernels: {shares}")
+            own = ", with what its own streams cost one another" if name in of_several else ""
+            lines.append(f"{name}: this setting adds {number(sum(causes.values()))} µs to its kernels{own}: {shares}")
     first = {next(iter(times), "") for times in best.bound_us.values()}  # what bounds each program most of the time
     wanted = first.pop() if len(first) == 1 else UNKNOWN
     if wanted not in ("", UNKNOWN, WAITING):

@@ -26,13 +26,14 @@ from os import PathLike
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from gpusim.choose.explain import costs_us
+from gpusim.choose.explain import AS_RECORDED, costs_us
 from gpusim.choose.serving import (
     GROWS,
     isolated_us,
     kernels_beside,
     looping,
     not_served,
+    once_each,
     other_seeds,
     passes_beside,
     progress_in_loops,
@@ -40,6 +41,7 @@ from gpusim.choose.serving import (
     restarting,
     served,
     slowdowns_of,
+    whole_passes,
     with_arrivals,
 )
 from gpusim.choose.settings import Setting, settings_by, splits_between
@@ -55,7 +57,7 @@ from gpusim.results.error_band import VALIDATED, HowWrong, error_band
 from gpusim.results.metrics import SHARING, sharing, undominated
 from gpusim.results.result import Result
 from gpusim.session import AnyGPU, AnyTrace, Assumption, Session, Starved, opened, warning
-from gpusim.trace.edit import merge
+from gpusim.trace.edit import merge, select
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 
@@ -404,19 +406,48 @@ def _choice(shared: _Shared, way: Setting) -> SettingResult:
     return _kept(shared, way, "result", SettingResult, partial(_replayed_choice, shared, way))
 
 
+def _in_turn(shared: _Shared, way: Setting) -> SettingResult:
+    """Result of whole passes, one after the other: nothing of one runs beside the other."""
+    trace, session, alone_us = shared.trace, shared.session, shared.alone_us
+    once = once_each(trace)
+    one_by_one = session.replay(once, way.policy, keep=["placements"])
+    given: dict[str, Any] = dict.fromkeys((*SHARING, "throughput"))
+    if with_arrivals(trace):
+        passes = Session(session.gpu, session.gpu)
+        traces = [whole_passes(one, alone_us, session.gpu) for one in (trace, *shared.seeds)]
+        runs = [passes.replay(one, way.policy, keep=(), only_disturbed=True) for one in traces]
+        given |= served(trace, runs, alone_us, shared.free)
+    else:
+        makespan_us = fsum(alone_us.values())
+        given |= _shares(shared, {name: alone / makespan_us for name, alone in alone_us.items()})
+        given["slowdown"] = {name: makespan_us / alone for name, alone in alone_us.items()}
+        given |= {"makespan_us": makespan_us, "latency_us": dict.fromkeys(alone_us, makespan_us)}
+    return SettingResult(
+        setting=way, bound_us=_bound_us(one_by_one), how_wrong=_error_of_passes(shared, once, one_by_one), **given
+    )
+
+
+def _error_of_passes(shared: _Shared, trace: Trace, one_by_one: Result) -> HowWrong:
+    """The model error of whole passes: the largest of the programs, whose own streams run beside one another."""
+    gpu, source = shared.session.gpu, shared.session.recorded_on
+    of_several = [one.name for one in trace.programs if len(one.streams) > 1]
+    if not of_several:
+        return error_band(one_by_one, trace, gpu, source)
+    alone = [select(trace, programs=[name]) for name in of_several]
+    errors = [error_band(shared.session.replay(one, AS_RECORDED), one, gpu, source) for one in alone]
+    return max(errors, key=lambda error: inf if error.percent is None else error.percent)
+
+
 def _replayed_choice(shared: _Shared, way: Setting) -> SettingResult:
     """Result of a setting."""
+    if way.mechanism == "in turn":
+        return _in_turn(shared, way)
     trace, session, alone_us = way.of(shared.trace), shared.session, shared.alone_us
     once = session.replay(trace, way.policy, keep=["placements"], only_disturbed=True)
     given: dict[str, Any] = {"makespan_us": once.makespan_us, **dict.fromkeys((*SHARING, "throughput"))}
     if with_arrivals(trace):
         runs = [once, *(session.replay(way.of(one), way.policy, keep=(), only_disturbed=True) for one in shared.seeds)]
         given |= served(trace, runs, alone_us, shared.free)
-    elif way.mechanism == "in turn":  # whole passes: copies of one do not run beside kernels of the other
-        makespan_us = fsum(alone_us.values())
-        given |= _shares(shared, {name: alone / makespan_us for name, alone in alone_us.items()})
-        given["slowdown"] = {name: makespan_us / alone for name, alone in alone_us.items()}
-        given |= {"makespan_us": makespan_us, "latency_us": dict.fromkeys(alone_us, makespan_us)}
     else:
         slowdown = {run.program: run.slowdown for run in once.program_runs}
         if shared.restarts:

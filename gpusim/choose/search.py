@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from numbers import Integral
 from typing import Literal, get_args
 
 from gpusim.choose import moves
@@ -171,7 +172,9 @@ def select(
     """
     require_step(step)
     trace, session = opened(trace, gpu, recorded_on)
-    if memory_bytes is not None and not (type(memory_bytes) is int and memory_bytes >= 0):
+    if memory_bytes is not None and not (
+        isinstance(memory_bytes, Integral) and not isinstance(memory_bytes, bool) and memory_bytes >= 0
+    ):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
     known_of = {"objective": get_args(PlanObjective), "sharing": moves.SHARING, "order": ORDERS}
     for (name, known), value in zip(known_of.items(), (objective, sharing, order), strict=True):

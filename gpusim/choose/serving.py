@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from gpusim.choose.targets import passes_us
+from gpusim.hardware.gpu import GPU
 from gpusim.policies.time_slicing import SLICE_US
 from gpusim.results.metrics import (
     LATENCY_PERCENTILES,
@@ -24,9 +25,10 @@ from gpusim.results.metrics import (
 from gpusim.results.result import Result
 from gpusim.session import Session
 from gpusim.trace.edit import with_settings_of
-from gpusim.trace.fields import MAX_REQUESTS
+from gpusim.trace.fields import LEAST_DURATION_US, MAX_REQUESTS
 from gpusim.trace.format import Trace
-from gpusim.trace.operations import Arrivals, LoopArrivals, PoissonArrivals, TimesArrivals
+from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.operations import Arrivals, Kernel, LoopArrivals, PoissonArrivals, Stream, TimesArrivals
 
 ROUNDS = 2  # passes of each program that restarts, at least: in the first, programs start together [D]
 MOST_TWICE = 3_000  # kernels in one pass of the longest program: of more, each program ends once, which takes less time
@@ -55,10 +57,35 @@ def looping(trace: Trace) -> list[str]:
     return [one.name for one in trace.programs if isinstance(one.arrivals, LoopArrivals)]
 
 
+def once_each(trace: Trace) -> Trace:
+    """The trace with one pass of each program."""
+    once = {one.name: {"arrivals": None} for one in trace.programs if one.arrivals is not None}
+    return with_settings_of(trace, once, "programs") if once else trace
+
+
 def isolated_us(trace: Trace, session: Session) -> dict[str, float]:
     """Isolated time of one pass of each program."""
-    once = {one.name: {"arrivals": None} for one in trace.programs if one.arrivals is not None}
-    return session.programs_us(with_settings_of(trace, once, "programs") if once else trace)
+    return session.programs_us(once_each(trace))
+
+
+def whole_passes(trace: Trace, alone_us: Mapping[str, float], gpu: GPU) -> Trace:
+    """A trace whose programs have one operation each, which takes as long as an isolated pass.
+
+    Under `serial` no pass begins before the one before has ended, and they begin in the order of their release.
+    """
+    streams = [
+        Stream(name=one.name, arrivals=one.arrivals, operations=(_whole_pass(one.name, alone_us[one.name], gpu),))
+        for one in trace.programs
+    ]
+    return Trace(version=1, name=trace.name, device=gpu.name, streams=tuple(streams))
+
+
+def _whole_pass(program: str, us: float, gpu: GPU) -> Kernel:
+    duration_us = max(us - gpu.model.kernel_gap_us, LEAST_DURATION_US)
+    launch = KernelLaunch(
+        name=program, grid=(1, 1, 1), block=(32, 1, 1), registers_per_thread=16, duration_us=duration_us
+    )
+    return Kernel(id=program, kernel=launch)
 
 
 def launches_of(trace: Trace) -> dict[str, int]:

@@ -92,9 +92,10 @@ def trace_from(paths: Sequence[str], read: Callable[[str], gpusim.Trace] = read_
     All have to be recorded on one GPU.
     """
     from gpusim.trace.edit import merge
+    from gpusim.trace.programs import name_of_file
 
     traces = [read(path) for path in paths]
-    names = [_plain_name(path) for path in paths]
+    names = [name_of_file(path) for path in paths]
     with told_with(paths):
         return traces[0] if len(traces) == 1 else merge(traces, names)
 
@@ -199,13 +200,6 @@ def given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
 
 
-def _plain_name(path: str) -> str:
-    """Return a file's name as a valid name of a program: without endings and unusual characters."""
-    from gpusim.trace.programs import plain_name
-
-    return plain_name(re.sub(r"^sample:|(\.trace)?(\.json)?(\.gz)?$", "", Path(path).name))[:60]
-
-
 def of_program(expected: str, read: Callable[[str], T]) -> Callable[[str], tuple[str, T]]:
     """A value for a program, as PROGRAM=VALUE: `type` of an argument; messages call the value ``expected``."""
 
@@ -285,10 +279,17 @@ def _times(path: Path) -> gpusim.TimesArrivals:
     if not rows:
         raise InputError(path, "", "holds no times", "one on each line, us")
     names = [cell.strip().lower() for cell in rows[0][1]]
-    column = next((n for n, name in enumerate(names) if name in _TIME_COLUMNS), None)
+    columns = [n for n, name in enumerate(names) if name in _TIME_COLUMNS]
+    if len(columns) > 1:
+        given = " and ".join(names[n] for n in columns)
+        raise InputError(path, f"line {rows[0][0]}", f"has {given}", "one column of times")
+    column = columns[0] if columns else None
     scale = 1.0 if column is None else _TIME_COLUMNS[names[column]]
     found: list[float] = []
     for n, row in rows[column is not None :]:
+        if column is None and (cells := sum(bool(cell.strip()) for cell in row)) > 1:
+            expected = "one time on each line, us, or a first line with time_us, time_ms or time_s"
+            raise InputError(path, f"line {n}", f"has {cells} values", expected)
         cell = row[column or 0].strip() if len(row) > (column or 0) else ""
         try:
             at = finite_number(cell) * scale

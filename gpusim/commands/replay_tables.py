@@ -193,7 +193,7 @@ def _kernel_names_table(runs: Sequence[KernelRun], title: str) -> Table:
 def _time_table(result: Result) -> Table:
     """Print the kernels that take most time, one row per name."""
     by_name = grouped(result.kernel_runs, lambda run: short_name(run.kernel))
-    times = {name: fsum(run.end_us - run.start_us for run in runs) for name, runs in by_name.items()}
+    times = {name: fsum(run.solo_us + run.sharing_us for run in runs) for name, runs in by_name.items()}
     whole_us = fsum(times.values())
     cells = {name: [number(us), f"{100.0 * us / whole_us:.1f} %"] for name, us in times.items()}
     return _named_table(by_name, times, ("µs", "share"), cells, f"Kernels by time under {result.policy}")

@@ -118,7 +118,12 @@ def in_order(compute: Callable[[T], R], tasks: Sequence[T], jobs: int | None = N
         return
     context = multiprocessing.get_context("fork") if FORKS else Spawn()
     with ProcessPoolExecutor(workers, context, _begin, (compute,)) as pool:
-        yield from pool.map(_in_worker, tasks)
+        try:
+            yield from pool.map(_in_worker, tasks)
+        except BaseException:  # Ctrl-C, a task that failed, or a caller that needs no more: nobody waits for the rest
+            for worker in list((pool._processes or {}).values()):
+                worker.kill()
+            raise
 
 
 _OF_WORKER: list[Callable[[Any], Any]] = []  # of this process, where it is a worker

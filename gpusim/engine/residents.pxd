@@ -38,7 +38,7 @@ cdef class Residents:
                    j=cython.longlong, left=cython.double)
     cdef project(self, long long sm)
     cdef note_mix(self, long long sm)
-    @cython.locals(present=cython.longlong)
+    @cython.locals(present=cython.longlong, stays=cython.bint)
     cdef long long carveout_for(self, long long slot, long long sm) noexcept
     @cython.locals(i=cython.longlong, u=cython.longlong, r=cython.longlong, shared=cython.longlong, j=cython.longlong)
     cdef bint fits(self, long long slot, long long sm) except -1

@@ -212,9 +212,9 @@ class Residents:
         An SM that passes from one block to another at once keeps its size, as one that holds blocks does.
         """
         present = self.carveout[sm]
-        if self.count[sm] > 0 or self.emptied_at[sm] == self.now:
-            if self.launches.least_carveout[slot] <= present <= self.launches.most_carveout[slot]:
-                return present
+        stays = self.count[sm] > 0 or self.emptied_at[sm] == self.now
+        if stays and self.launches.least_carveout[slot] <= present <= self.launches.most_carveout[slot]:
+            return present
         return self.launches.wanted_carveout[slot] if self.count[sm] == 0 else -1
 
     def fits(self, slot: int, sm: int) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from os import PathLike
 from typing import Any
 
@@ -78,7 +78,7 @@ def amount(gpu: GPU, quantity: str, value: float | str) -> float:
         value = _read(gpu, quantity, value)
     if isinstance(value, bool) or not isinstance(value, Real) or not -1e300 < value < 1e300:
         raise InputError(None, quantity, f"is {quote(value)}", "a number")
-    return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _read(gpu: GPU, quantity: str, text: str) -> float:

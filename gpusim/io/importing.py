@@ -78,7 +78,7 @@ def import_profile(
         counters: a profile of Nsight Compute of the same program, whose counters the kernels get.
         device: index of the GPU if the profile has several; None: the first that ran kernels.
         order: order between streams: recorded, inferred from the times if it was not recorded, or none.
-        part: a step, a range or a window of time; None: all.
+        part: a step, a range or a window of time, such as ``gpusim.Part(step=3)``; None: all.
         sms: SMs of the process, if it had a part of the GPU: under an MPS percentage, or in a green context; None: all.
 
     Raises:
@@ -94,7 +94,7 @@ def import_profile(
     if not (device is None or (isinstance(device, int) and device >= 0)):
         raise InputError(None, "device", f"is {quote(device)}", "the index of a GPU, or None")
     if not (part is None or isinstance(part, Part)):
-        raise InputError(None, "part", f"is {quote(part)}", "a gpusim.io.part.Part, or None")
+        raise InputError(None, "part", f"is {quote(part)}", "a gpusim.Part, or None")
     if not (sms is None or (type(sms) is int and sms > 0)):
         raise InputError(None, "sms", f"is {quote(sms)}", "a number of SMs, or None")
     read = [_of_gpu(one, format, gpu, counters, device, part, sms) for one in paths]

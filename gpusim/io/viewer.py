@@ -59,10 +59,15 @@ def save_timeline(path: str | Path, trace: Trace | str | Path, *results: Replaye
         InputError: another ending, or a file that cannot be written.
     """
     ending = timeline_format(path)
+    of = trace_of(trace)
+    known = {operation.id for operation in of.operations()}
+    if not results:
+        raise InputError(None, "results", "there is none", "results of gpusim.replay")
     for one in results:
         if not isinstance(one, Replayed):
             raise InputError(None, "results", f"holds {quote(one)}", "results of gpusim.replay")
-    of = trace_of(trace)
+        if strange := next((run.operation for run in one.operation_runs if run.operation not in known), ""):
+            raise InputError(None, "results", f"has operation {quote(strange)}", f"a replay of trace {quote(of.name)}")
     edges = [(before, op.id) for op in of.operations() for before in op.depends_on]
     work = _GPUWork(of)
     processes = (_process(result, edges, 1 + i * len(edges), work) for i, result in enumerate(results))

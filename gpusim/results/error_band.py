@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpusim.common import fingerprint
-from gpusim.common.tables import summed
+from gpusim.common.tables import grouped, summed
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
@@ -348,9 +348,17 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
         return None, "several GPUs"
     if not within and not all(launch.counts(ALL_COUNTERS) for launch in trace.launches()):
         return None, "kernels without counters"
-    if within and all(launch.estimated for launch in trace.launches()):
+    if within and any(all(launch.estimated for launch in of) for of in _launches_by_program(trace).values()):
         return None, "programs without counters"
     return load_gpu(name), ""
+
+
+def _launches_by_program(trace: Trace) -> dict[str, list[KernelLaunch]]:
+    streams = grouped(trace.streams, lambda stream: trace.program_of()[stream.name])
+    return {
+        program: [launch for stream in of for op in stream.operations for launch in op.launches()]
+        for program, of in streams.items()
+    }
 
 
 def _ships(gpu: GPU) -> bool:

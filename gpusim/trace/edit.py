@@ -14,7 +14,7 @@ from gpusim.common.errors import InputError, expected_one_of, quote, the_first, 
 from gpusim.trace.file import trace_of
 from gpusim.trace.format import Trace
 from gpusim.trace.operations import Collective, Convolution, ConvolutionAlgorithm, Operation, Stream
-from gpusim.trace.programs import Program, plain_name
+from gpusim.trace.programs import Program, name_of_file, plain_name
 
 SHOWN = 8  # names of a trace in an error
 
@@ -69,12 +69,12 @@ def select(
 def merge(traces: Sequence[Trace | str | PathLike[str]], names: Sequence[str] = (), name: str = "") -> Trace:
     """Traces of one GPU side by side: all their streams start together.
 
-    Each is one program of its name, unless it names several programs itself. Names are put before the streams and ids
-    where two traces share any.
+    Each is one program, of its name or that of its file, unless it names several programs itself. Names are put before
+    the streams and ids where two traces share any.
 
     Args:
         traces: at least one, each an object or the path of a file.
-        names: one for each; none: those of the traces.
+        names: one for each; none: those of the files, and of traces that are objects.
         name: of the whole; empty: the names, joined.
 
     Raises:
@@ -83,7 +83,7 @@ def merge(traces: Sequence[Trace | str | PathLike[str]], names: Sequence[str] = 
     if not (isinstance(traces, list | tuple) and traces):
         raise InputError(None, "traces", f"is {quote(traces)}", "a list of traces, or of the paths of their files")
     found = [trace_of(one) for one in traces]
-    names = names or [plain_name(trace.name) for trace in found]
+    names = names or [plain_name(one.name) if isinstance(one, Trace) else name_of_file(one) for one in traces]
     if len(names) != len(found):
         raise InputError(None, "names", f"are {len(names)} for {len(found)} traces", "one for each")
     name = name or "+".join(names)[:200]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import FailFast, Field, WrapValidator
@@ -46,6 +48,11 @@ class Program(Strict):
 def plain_name(text: str) -> str:
     """Return a text as a name of a program or stream: other characters become ``_``."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:200] or "program"
+
+
+def name_of_file(path: str | PathLike[str]) -> str:
+    """Return the name of a program after its file: without endings and unusual characters."""
+    return plain_name(re.sub(r"^sample:|(\.trace)?(\.json)?(\.gz)?$", "", Path(path).name))[:60]
 
 
 def programs_of(streams: Sequence[Stream], given: Sequence[Program]) -> tuple[Program, ...]:
