@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpusim.common.errors import InputError
+from gpusim.io.ncu import STALL_COUNTER, STALLS
 from gpusim.lab.record import microbench
 from gpusim.lab.record.block_log import LoggedLaunch, Table, load_recording
-from gpusim.lab.record.counters import STALL_REASONS, STALLED, counted_rows
+from gpusim.lab.record.counters import counted_rows
 from gpusim.lab.record.toolchain import build, require_ncu, under_ncu
 
 COUNTERS = {
@@ -28,7 +29,7 @@ COUNTERS = {
     "l1tex__throughput.avg.pct_of_peak_sustained_active": "l1_percent",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_percent",
     "smsp__inst_executed.sum": "warp_instructions",
-} | {STALLED.format(reason): f"stall_{reason}" for reason in STALL_REASONS}
+} | {STALL_COUNTER.format(reason): f"stall_{reason}" for reason in STALLS.values() if reason != "imc_miss"}
 """Nsight Compute's metrics of the kernels of the residency experiment, and our short names for them."""
 
 
