@@ -42,8 +42,9 @@ def _of_graphs(trace: Trace, constants: ModelConstants) -> Trace:
     """Return a trace with kernels as in a CUDA graph, and what profiles leave out, in streams of several operations.
 
     Profilers count a kernel from its start, which is a gap after the end of that before it; a call of a library is
-    recorded with all that it takes. In a graph the next kernel starts sooner than in a stream. Of a copy between host
-    and device, and of a small memset, they count only the time in which bytes move ([V] experiments/copies).
+    recorded with all that it takes. In a graph each kernel after the first starts sooner than in a stream. Of a copy
+    between host and device, and of a small memset, they count only the time in which bytes move ([V]
+    experiments/copies).
     """
     load_us = constants.graph_latency_us - constants.launch_latency_us
     if constants.kernel_gap_us == constants.copy_gap_us == constants.memset_gap_us == load_us == 0.0:
@@ -59,9 +60,12 @@ def _of_graph(stream: Stream, constants: ModelConstants, load_us: float) -> Stre
     if not any(isinstance(op, Kernel) for op in stream.operations):
         return stream
 
+    first = stream.operations[0]
+
     def later(op: Operation) -> Operation:
         if isinstance(op, Kernel):
-            return op.model_copy(update={"kernel": _longer(op.kernel, 1.0, constants.kernel_gap_us, load_us)})
+            sooner_us = 0.0 if op is first else load_us
+            return op.model_copy(update={"kernel": _longer(op.kernel, 1.0, constants.kernel_gap_us, sooner_us)})
         if isinstance(op, Copy) and op.duration_us is not None:
             return op.model_copy(update={"duration_us": op.duration_us + _gap_us(op, constants)})
         return op
