@@ -102,14 +102,14 @@ def test_each_other_stream_with_kernels_delays_the_start_of_a_kernel() -> None:
     assert alone.makespan_us == pytest.approx(34.0)
 
 
-def test_kernels_of_a_graph_start_sooner_and_take_no_turns() -> None:
-    """First blocks take the 0.75 us longer that kernels start sooner; the other stream would cost 0.5 us."""
+def test_kernels_of_a_graph_after_its_first_start_sooner_and_take_no_turns() -> None:
+    """First blocks take the 0.75 us longer that a kernel starts sooner; the other stream would cost 0.5 us."""
     a, b = stream("a", kernel("a", 4, 11.0), kernel("a2", 4, 11.0)), stream("b", kernel("b", 1, 1.0))
     gpu = tiny(8, stream_turn_us=0.5)
     sooner = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": gpu.model.launch_latency_us - 0.75}))
     runs = played("leftover", a, b, gpu=sooner).kernel_runs
     latencies = [run.start_us - run.ready_us for run in runs if run.stream == "a"]
-    assert latencies == pytest.approx([sooner.model.graph_latency_us] * 2)
+    assert latencies == pytest.approx([sooner.model.launch_latency_us, sooner.model.graph_latency_us])
     assert [run.end_us for run in runs if run.stream == "a"] == pytest.approx([11.0, 22.0])
 
 

@@ -100,7 +100,7 @@ def test_a_profile_counts_no_gaps_between_kernels() -> None:
     gpu = replace(GPU, model=GPU.model.model_copy(update=sooner))
     two = trace(stream("a", kernel("x", 4, 11.0), kernel("y", 4, 11.0)))
     found = [op.launches()[0] for op in in_context(two, gpu).streams[0].operations]
-    assert [(each.duration_us, each.load_us) for each in found] == [(11.5, -0.25)] * 2
+    assert [(each.duration_us, each.load_us) for each in found] == [(11.5, 0.0), (11.5, -0.25)]
     one = trace(stream("a", kernel("x", 4, 11.0)))
     assert in_context(one, gpu) is one
     assert in_context(two, GPU) is two

@@ -148,7 +148,7 @@ def test_smk_switches_blocks_out_for_a_newcomer() -> None:
     saved_us = (32768 * 4 + 34304) / (
         H200.model.dram_sustained_gb_per_s * 1e3 / H200.sm_count
     )  # one block of a, of two
-    launched_us = H200.model.graph_latency_us  # a stream with arrivals runs as a CUDA graph does
+    launched_us = H200.model.launch_latency_us  # the first kernel of a pass starts as in a stream
     assert later.start_us == pytest.approx(later.ready_us + launched_us + saved_us, rel=1e-12)
     assert first_run(drain, "b").start_us > later.start_us + 20.0
 
