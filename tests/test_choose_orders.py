@@ -72,7 +72,7 @@ def test_a_gain_below_the_error_of_choices_is_a_tie(
     assert free.expected_gain == pytest.approx(free.gain)
     for limit, tie in ((29.0, False), (30.0, True)):
         error = error_with(0.5, limit)
-        monkeypatch.setattr(search, "chosen_error", lambda gpu, us, kind, error=error: error)
+        monkeypatch.setattr(search, "chosen_error", lambda gpu, us, *kinds, error=error: error)
         chosen = select(made, GPU)
         assert chosen.tie == tie
         assert chosen.best == (chosen.plain if tie else chosen.found)
@@ -147,10 +147,46 @@ def error_with(share: float, limit: float) -> ChosenError:
     return ChosenError(3, share, limit / ONE_IN_TEN)
 
 
+def test_errors_of_choices_are_no_reason_to_stay_with_one_stream(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """c and d need 200 bytes side by side. With 199 one stream is the plain way, but e may run beside them."""
+    monkeypatch.setattr(search, "chosen_error", lambda *_: error_with(0.0, 30.0))
+    alone = (("A", 2, 10.0, 100),)
+    made = trace(
+        stream("x", choosing("c", alone)), stream("y", choosing("d", alone)), stream("z", kernel("e", 2, 10.0))
+    )
+    limited = select(made, GPU, memory_bytes=199)
+    assert limited.plain is not None and len(limited.plain.plan.lanes) == 1
+    assert limited.error is None and limited.best is limited.found
+    print_selection(limited)
+    assert "chosen plans were measured against plain streams only" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_plan_that_loses_more_than_such_choices_err_is_slower(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two kernels of half the SMs take 10 us side by side and 20 one after the other."""
+    monkeypatch.setattr(search, "chosen_error", lambda *_: error_with(0.0, 30.0))
+    made = trace(stream("x", kernel("c", 2, 10.0)), stream("y", kernel("d", 2, 10.0)))
+    given = select(made, GPU, streams="sequential")
+    assert given.slower and given.expected_gain == given.gain < -40.0
+    assert as_json(given)["verdict"] == "slower"
+    print_selection(given)
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "slower: this plan, whose streams were given, is expected to lose 50.0 % of the speed of plain streams" in said
+    )
+    assert not select(made, GPU).slower
+
+
 def test_errors_of_choices_are_known_for_two_gpus() -> None:
-    assert chosen_error("h200", 20.0) != chosen_error("h200", 40.0)
-    assert chosen_error("no such GPU", 20.0) is None
+    assert chosen_error("h200", 20.0, "plan") != chosen_error("h200", 40.0, "plan")
+    assert chosen_error("no such GPU", 20.0, "plan") is None
     for gpu in ("h200", "h100-sxm"):
         found = {chosen_error(gpu, us, kind) for us in (20.0, 40.0) for kind in ("algorithms", "plan")}
         assert None not in found and len(found) == 4
     assert chosen_error("h200", 20.0, "order") is None
+    assert chosen_error("h200", 20.0, "order", "plan") == chosen_error("h200", 20.0, "plan"), "what was measured there"
+    known = chosen_error("h200", 20.0, "plan")
+    assert known is not None and known.expected(-5.0) == -5.0, "a loss is no optimism"

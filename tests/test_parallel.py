@@ -366,7 +366,13 @@ def test_the_command(capsys):
     assert [each["strategy"] for each in point["strategies"]] == list(STRATEGIES)
     assert point["best"] == "data"
     assert main(["parallel", "vgg16", "--ranks", "4", "--batch", "64"]) == 0
-    assert "best: data" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "best: data" in said and "not validated" not in said
+    assert main(["parallel", "vgg16", "--ranks", "4", "--batch", "2"]) == 0
+    assert "this time is not validated" in capsys.readouterr().out, "of so small batches none was measured"
+    assert main(["parallel", "vgg16", "--ranks", "6", "--batch", "64", "--scaling", "strong"]) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:5].strip().isdigit()]
+    assert rows == ["1", "2", "4", "6"]
     assert (
         main(["parallel", "alexnet", "--ranks", "8", "--batch", "64", "--scaling", "weak", "--strategy", "spatial"])
         == 0

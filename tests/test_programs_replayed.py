@@ -259,7 +259,10 @@ def test_priorities_and_arrivals_of_programs(tmp_path: Path, capsys: pytest.Capt
     assert cli.main(["replay", path, "--policy", "leftover", "--arrivals", "a=every:10"]) == 0
     assert "Latency of requests, µs: p50 / p95 / p99" in capsys.readouterr().out
     several = ["--policy", "leftover", "--policy", "serial", "--arrivals", "a=every:10"]
-    assert cli.main(["replay", path, *several]) == 0  # in serial, requests of a wait for b
+    assert cli.main(["replay", path, *several]) == 0
+    assert "All have the same 95th percentile of latency for a; " in capsys.readouterr().out
+    long = saved(tmp_path / "long.json", programs(a=(kernel("a1", 1, 5.0),), b=(kernel("b1", 1, 900.0),)))
+    assert cli.main(["replay", long, *several]) == 0
     assert "Plain streams (leftover) have the lowest 95th percentile of latency for" in capsys.readouterr().out
     urgent = saved(
         tmp_path / "urgent.json",

@@ -49,14 +49,14 @@ def test_summaries_by_hand(tmp_path: Path, restart: bool) -> None:
         assert one.largest_slowdown == pytest.approx(sum(float(row["largest_slowdown"]) for row in of) / 2)
         assert one.stp == (pytest.approx(sum(float(row["stp"]) for row in of) / 2) if restart else None)
         assert one.fairness == (pytest.approx(sum(float(row["fairness"]) for row in of) / 2) if restart else None)
-    assert sum(one.best for one in summary.policy_summaries(done)) == 4
+    assert sum(one.best for one in summary.policy_summaries(done)) == 2, "one workload on each of two GPUs"
     for gpu in done.experiment.gpus:
         ranked = [one.stp if restart else one.speedup for one in summary.policy_summaries(done) if one.gpu == gpu]
         assert len(ranked) == 2 and ranked == sorted(ranked, reverse=True)
 
 
-def row_of(policy: str, trace: str, speedup: float, error: float | None = None) -> summary.SweptRow:
-    labels = {"policy": policy, "trace": trace, "gpu": "h200", "seed": 0}
+def row_of(policy: str, trace: str, speedup: float, error: float | None = None, seed: int = 0) -> summary.SweptRow:
+    labels = {"policy": policy, "trace": trace, "gpu": "h200", "seed": seed}
     known = {} if error is None else {compute.ERROR: error}
     return summary.SweptRow(labels, {"speedup_vs_serial": speedup, **known}, "")
 
@@ -72,6 +72,19 @@ def test_intervals_are_paired_by_workload() -> None:
     assert summary.speedup_interval(best[:2]) is None
     for freedom, quantile in ((4, 2.776), (10, 2.228), (100, 1.984)):  # of tables
         assert summary.student_t(freedom) == pytest.approx(quantile, abs=0.01)
+
+
+def test_seeds_are_no_workloads() -> None:
+    """More seeds of the same two workloads give no interval, and of three not a narrower one."""
+    several = {
+        trace: [row_of("a", trace, speedup, seed=n) for n in range(5)]
+        for trace, speedup in zip("xyz", (1.1, 1.5, 2.0), strict=True)
+    }
+    assert summary.speedup_interval([*several["x"], *several["y"]]) is None
+    once = [of[0] for of in several.values()]
+    assert summary.speedup_interval([row for of in several.values() for row in of]) == pytest.approx(
+        summary.speedup_interval(once)
+    )
 
 
 def test_the_error_of_several_points_is_known_where_that_of_each_is() -> None:

@@ -366,6 +366,14 @@ def test_a_table_makes_a_kernel_of_each_row(tmp_path: Path) -> None:
     assert [one.dynamic_shared_memory_bytes for one in (*found["a"], *found["b"])] == [32768, 0, 0]
 
 
+def test_a_kernel_that_no_sm_holds_is_not_written(tmp_path: Path, capsys: Any) -> None:
+    table, path = tmp_path / "table.csv", tmp_path / "made.json"
+    table.write_text(TABLE.replace("norm,66,1024,32", "norm,66,1024,255"))
+    assert main(["trace", "new", "--from", str(table), "-o", str(path)]) == 2
+    assert "a block asks for more registers than h200 has" in capsys.readouterr().err
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

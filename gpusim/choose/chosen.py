@@ -31,8 +31,8 @@ class ChosenError:
     size: float  # standard deviation of the measured gains about that line, points of percent
 
     def expected(self, predicted: float) -> float:
-        """The gain to expect of a plan with a predicted gain; both in percent."""
-        return self.share * predicted
+        """The gain to expect of a plan with a predicted gain; both in percent. A loss is expected as predicted."""
+        return self.share * predicted if predicted > 0.0 else predicted
 
     @property
     def limit(self) -> float:
@@ -64,11 +64,14 @@ def steps_taken(steps: Iterable[tuple[float, ChosenError | None]]) -> list[int]:
     return taken
 
 
-def chosen_error(gpu: str, operation_us: float, kind: ChoiceKind = "plan") -> ChosenError | None:
-    """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there."""
-    known = json.loads(MEASURED.read_text(encoding="utf-8"))  # by GPU, kind and length
-    values = known.get(gpu, {}).get(kind, {}).get(length_of(operation_us))
-    return None if values is None else ChosenError(**values)
+def chosen_error(gpu: str, operation_us: float, *kinds: ChoiceKind) -> ChosenError | None:
+    """The error of chosen plans on a GPU, for a mean isolated time of an operation; None: none were measured there.
+
+    It is of the first of the kinds that was measured.
+    """
+    known = json.loads(MEASURED.read_text(encoding="utf-8")).get(gpu, {})  # by kind and length
+    found = (known.get(kind, {}).get(length_of(operation_us)) for kind in kinds)
+    return next((ChosenError(**values) for values in found if values is not None), None)
 
 
 def length_of(us: float) -> str:

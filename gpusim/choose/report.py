@@ -101,8 +101,8 @@ def as_json(selection: Selection) -> dict[str, Any]:
         **picked(selection, "gap", "complete", "replays"),
         "error_band": band.plain,
         "error_band_reason": band.reason or None,
-        # gain over what else is recommended; tie with that; unmeasured where no chosen plans were measured on the GPU
-        "verdict": "tie" if selection.tie else "unmeasured" if selection.error is None else "gain",
+        # slower than what else is recommended; a tie with that; a gain; or unmeasured: no such choices were measured
+        "verdict": _verdict(selection),
         "gain_over_plain_percent": None if selection.plain is None else selection.expected_gain,
         "predicted_gain_of_found_percent": None if selection.plain is None else selection.gain,
         "chosen_error": None if selection.error is None else asdict(selection.error),
@@ -112,6 +112,12 @@ def as_json(selection: Selection) -> dict[str, Any]:
         "baselines": [{"name": name, **_candidate_json(selection, one)} for name, one in selection.baselines],
         "frontier": [_candidate_json(selection, one, plan=True) for one in selection.frontier],
     }
+
+
+def _verdict(selection: Selection) -> str:
+    if selection.slower:
+        return "slower"
+    return "tie" if selection.tie else "unmeasured" if selection.error is None else "gain"
 
 
 def plan_json(selection: Selection, candidate: Candidate) -> dict[str, Any]:
@@ -219,14 +225,24 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     plain, error, where, best = selection.plain, selection.error, selection.gpu.name, selection.best
     if plain is None:
         return [f"model error: {_co_run_error(selection, result).text}"]
-    over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
+    alone = len(plain.plan.lanes) == 1
+    over = "one stream" if alone else "plain streams"
+    if selection.slower:
+        wanted = "which needs least memory" if selection.objective == "memory" else "whose streams were given"
+        lost = f"{-selection.expected_gain:.1f} % of the speed of {over} ({number(plain.expected_us)} µs)"
+        return [f"slower: this plan, {wanted}, is expected to lose {lost}"]
     predicted = f"predicted to gain {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} µs)"
     if selection.simpler is not None and selection.simpler is not plain:
         more = gain_percent(selection.simpler, selection.found)
         predicted += f", {more:+.1f} % over other algorithms in the same streams"
     if error is None:
-        return [f"the best plan found is {predicted}; no chosen plan was measured on {where}; model error of co-runs "
-                f"nobody chose: {_co_run_error(selection, result).text}"]  # fmt: skip
+        why = (
+            "chosen plans were measured against plain streams only"
+            if alone
+            else f"no chosen plan was measured on {where}"
+        )
+        return [f"the best plan found is {predicted}; {why}; model error of co-runs nobody chose: "
+                f"{_co_run_error(selection, result).text}"]  # fmt: skip
     known = (
         f"{counted(error.plans, 'chosen plan')} measured on {where} gained {error.share:.2f} times what was predicted, "
     )

@@ -73,6 +73,8 @@ JOINED = 12  # plans of a network that are made of those of its blocks, for as m
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
 PLAIN = ("streams, fastest", "serial, fastest")  # what a program has without a plan
 UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
+KINDS: tuple[ChoiceKind, ChoiceKind] = ("algorithms", "plan")  # of choices: within the streams, and of all
+ORDERED: tuple[ChoiceKind, ...] = ("order",)  # of those that the host launches in an order of its own
 PlanObjective = Literal["makespan", "memory"]
 Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 
@@ -125,6 +127,11 @@ class Selection:
         """Gain of the recommended plan over the better of `PLAIN` to expect, as such choices turned out; percent."""
         error = self.simpler_error if self.best is self.simpler else self.error
         return 0.0 if self.plain is None else expected_gain(gain_percent(self.plain, self.best), error)
+
+    @property
+    def slower(self) -> bool:
+        """Whether the recommended plan surely loses speed to the better of `PLAIN`, as memory or given streams ask."""
+        return self.expected_gain < -(self.error.limit if self.error is not None else 0.0)
 
     @property
     def tie(self) -> bool:
@@ -239,9 +246,10 @@ def _select(
         raise InputError(None, "streams", problem, "other streams, or more memory")
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
-    kinds: tuple[ChoiceKind, ChoiceKind] = ("order", "order") if order == "host" else ("algorithms", "plan")
-    mean_us = moves.mean_alone_us(work, bounds)
-    inside_error, error = (chosen_error(gpu.name, mean_us, kind) for kind in kinds)
+    inside_error, error = None, None
+    if plain is not None and plain is named.get(PLAIN[0]):  # what chosen plans were measured against
+        mean_us, first = moves.mean_alone_us(work, bounds), ORDERED if order == "host" else ()
+        inside_error, error = (chosen_error(gpu.name, mean_us, *first, kind) for kind in KINDS)
     simpler = plain
     if objective == "memory":
         best = next(one for one in front if one.expected_us <= found.expected_us * (1.0 + NEAR_BEST))

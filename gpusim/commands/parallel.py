@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING
 
 import gpusim
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from gpusim.training.paradl.oracle import Impossible, ParadlOracle, Projection
 
 MEASURED_RANKS = (2, 4)
-MEASURED = "only 2 and 4 H200s were measured (experiments/paradl)"
+MEASURED_BATCHES = {"alexnet": (64, 512), "resnet50": (32, 256), "vgg16": (16, 128)}  # the least and the most
+MEASURED = "only 2 and 4 H200s were measured, with alexnet, resnet50 and vgg16 at some batches (experiments/paradl)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     oracle = ParadlOracle(net, _times(args.layers, net, cluster), cluster, args.gamma)
     points = [(args.ranks, args.batch)]
     if args.scaling:
-        counts = [2**n for n in range(args.ranks.bit_length()) if 2**n <= args.ranks]
+        counts = sorted({*(2**n for n in range(args.ranks.bit_length())), args.ranks})
         points = [(ranks, args.batch * (ranks if args.scaling == "weak" else 1)) for ranks in counts]
     found = [
         (ranks, batch, _projected(oracle, args.strategy, ranks, batch, bool(args.scaling))) for ranks, batch in points
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     elif args.scaling:
         _print_scaling(net, cluster, args.scaling, found)
     else:
-        _print_strategies(net, cluster, *found[0])
+        _print_strategies(net, cluster, *found[0], recorded=args.layers is not None)
 
 
 def _times(path: str | None, net: Network, cluster: Cluster) -> LayerTimes:
@@ -124,7 +126,7 @@ def _plain(cluster: Cluster, ranks: int, batch: int, found: list[Projection | Im
 
 
 def _print_strategies(
-    net: Network, cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible]
+    net: Network, cluster: Cluster, ranks: int, batch: int, found: list[Projection | Impossible], recorded: bool
 ) -> None:
     from gpusim.training.paradl.oracle import Impossible, Projection, fastest
 
@@ -149,7 +151,8 @@ def _print_strategies(
     if too_large:
         print_line(f"do not fit: {', '.join(too_large)}: more than {memory}")
     print_line(f"best: {best.strategy}" if best else "none can run")
-    if ranks not in MEASURED_RANKS or cluster.name != "h200":
+    least, most = MEASURED_BATCHES.get(net.name, (inf, 0.0))
+    if recorded or ranks not in MEASURED_RANKS or cluster.name != "h200" or not least <= batch <= most:
         print_line(f"note: {MEASURED}; this time is not validated")
 
 

@@ -89,5 +89,9 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         return print_json(as_json(selection))
     print_selection(selection)
-    for path in filter(None, (args.out, args.plot)):
-        print_line(f"written: {path}")
+    if args.out is not None:
+        print_line(
+            f"written: {args.out}; replay it with gpusim replay {args.out} --policy {selection.best.plan.policy}"
+        )
+    if args.plot is not None:
+        print_line(f"written: {args.plot}")

@@ -109,6 +109,8 @@ def _new(table: str | None, gpu: str, out: str) -> int:
     require_ending(out, TRACE_ENDINGS)
     device = gpu_from(gpu).name
     trace = template(device) if table is None else from_table(table, device)
+    for fault in _impossible(trace, out if table is None else table):
+        raise fault
     trace.save(out)
     print_written(out, f"{out}: {', '.join(parts_of(trace))}; replay it with gpusim replay {out}")
     return 0

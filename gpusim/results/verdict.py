@@ -8,6 +8,7 @@ the error of one policy is not known, that of the other must do, and the verdict
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import hypot
 
 from gpusim.common.tables import grouped, number
@@ -80,11 +81,20 @@ def _least_latencies(comparison: Comparison) -> list[str]:
         for entry in comparison.entries
     }
     programs = tails[comparison.entries[0].result.policy]
-    least = grouped(programs, lambda program: min(tails, key=lambda policy: tails[policy][program]))
+    least = grouped(programs, lambda program: _least(tails, program))
     return [
         f"{_has(comparison[policy])} the lowest {TARGET_PERCENTILE}th percentile of latency for {' and '.join(of)}"
+        if policy
+        else f"all have the same {TARGET_PERCENTILE}th percentile of latency for {' and '.join(of)}"
         for policy, of in least.items()
     ]
+
+
+def _least(tails: Mapping[str, Mapping[str, float]], program: str) -> str:
+    """The first of the policies with the lowest latency of a program; empty: all have the same."""
+    least = min(of[program] for of in tails.values())
+    found = [policy for policy, of in tails.items() if of[program] <= least * (1.0 + SAME)]
+    return found[0] if len(found) < len(tails) else ""
 
 
 def _gain(best: Entry, comparison: Comparison) -> str:

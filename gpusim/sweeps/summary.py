@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import exp, fsum, log, sqrt
 from statistics import NormalDist, fmean, stdev
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from gpusim.sweeps.run import Swept, label_names
 from gpusim.sweeps.table import Label
 
 CLOSE = 1e-9  # speedups that differ by less are the same
-FEWEST = 3  # points that an interval is of
+FEWEST = 3  # workloads that an interval is of
 
 
 class SweptRow(NamedTuple):
@@ -43,7 +44,7 @@ class PolicySummary:
     fairness: float | None  # mean; None where streams do not restart
     best: int  # in how many workloads no other policy had more of the `merit`
     undominated: bool  # whether no other policy here has more of one of the two `merits` without less of the other
-    speedup_interval: tuple[float, float] | None  # 95 % of the mean speedup; None of fewer than `FEWEST` points
+    speedup_interval: tuple[float, float] | None  # 95 % of the mean speedup; None of fewer than `FEWEST` workloads
     behind: tuple[float, float | None]  # the best policy's lead in the `merit` and half of its 95 % interval, relative
     model_error_percent: float | None  # mean over the points; None where it is not known for all
 
@@ -67,7 +68,7 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
     varied, restart = swept.experiment.varied, swept.experiment.restart
     found: list[PolicySummary] = []
     for on, here in grouped(rows(swept), ("gpu", *varied)).items():
-        wins = [row.labels["policy"] for of in by_workload(here) for row in best_of(of, restart)]
+        wins = _wins(here, restart)
         policies = grouped(here, ("policy",))
         merit = {policy: merits(of, restart) for policy, of in policies.items()}
         front = undominated([[-one for one in both] for both in merit.values()], CLOSE)
@@ -96,21 +97,33 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
 
 
 def speedup_interval(of: Sequence[SweptRow]) -> tuple[float, float] | None:
-    """95 % interval of the geometric mean speedup over serial, each point paired with its own serial."""
-    logs = [log(value) for value in values(of, "speedup_vs_serial") if value > 0.0]
-    middle, half = mean_and_interval(logs)
+    """95 % interval of the geometric mean speedup over serial of workloads, each the mean over its seeds."""
+    middle, half = mean_and_interval(list(_logs(of, "speedup_vs_serial").values()))
     return None if half is None else (exp(middle - half), exp(middle + half))
 
 
 def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> tuple[float, float | None]:
-    """The mean lead of the best policy in the `merit`, paired by workload and seed, and half of its 95 % interval.
+    """The mean lead of the best policy in the `merit`, paired by workload, and half of its 95 % interval.
 
     Both are relative, as differences of logarithms: 0.05 is a lead of 5 %.
     """
-    name = merit(restart)
-    theirs = {_workload_of(row): row.figures[name] for row in best}
-    pairs = ((theirs.get(_workload_of(row), 0.0), row.figures[name]) for row in of)
-    return mean_and_interval([log(its / mine) for its, mine in pairs if mine and its > 0.0])
+    theirs, mine = _logs(best, merit(restart)), _logs(of, merit(restart))
+    return mean_and_interval([theirs[workload] - own for workload, own in mine.items() if workload in theirs])
+
+
+def _logs(of: Sequence[SweptRow], name: str) -> dict[tuple[Label, ...], float]:
+    """The mean logarithm of a metric of a policy over the seeds of each workload."""
+    found = tables.grouped((row for row in of if row.figures[name] > 0.0), partial(_workload_of, seeds=False))
+    return {workload: fmean(log(row.figures[name]) for row in rows) for workload, rows in found.items()}
+
+
+def _wins(here: Sequence[SweptRow], restart: bool) -> list[Label]:
+    """The policy with the largest `merit` of each workload, or several equal ones; means over seeds."""
+    each = {policy: _logs(of, merit(restart)) for (policy,), of in grouped(here, ("policy",)).items()}
+    most: dict[tuple[Label, ...], float] = {}
+    for of in each.values():
+        most = {**most, **{workload: max(value, most.get(workload, value)) for workload, value in of.items()}}
+    return [policy for policy, of in each.items() for workload, value in of.items() if value >= most[workload] - CLOSE]
 
 
 def model_error(of: Sequence[SweptRow]) -> float | None:
@@ -140,8 +153,9 @@ def mean_and_interval(sample: Sequence[float]) -> tuple[float, float | None]:
     return mean, student_t(len(sample) - 1) * stdev(sample) / sqrt(len(sample)) if several else None
 
 
-def _workload_of(row: SweptRow) -> tuple[Label, ...]:
-    return tuple(label for name, label in row.labels.items() if name != "policy")
+def _workload_of(row: SweptRow, seeds: bool = True) -> tuple[Label, ...]:
+    """What a row is of beside its policy; ``seeds``: its seed, too."""
+    return tuple(label for name, label in row.labels.items() if name != "policy" and (seeds or name != "seed"))
 
 
 def student_t(freedom: int) -> float:
