@@ -38,6 +38,7 @@ from experiments.unseen import (
     scores_by_name,
     worst,
 )
+from experiments.unseen_kernels import reads
 from gpusim.common.tables import grouped
 from gpusim.lab.dataset import Recordings
 from gpusim.lab.names import title
@@ -330,6 +331,7 @@ def page(
             list(_slowed(slowed)),
         ),
         "beside_calls": len({row.call for row in slowed}),
+        "reads": table(reads.TITLES, list(reads.rows())),
         "causes": table(
             ("kernel", "all SMs GB/s", f"an SM of {FEW_SMS} GB/s", "as predicted", f"error on {FEW_SMS} SMs",
              f"on {SOME_SMS}", f"on {HALF}"),
