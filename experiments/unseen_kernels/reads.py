@@ -1,8 +1,8 @@
 """What reads wait beside the calls of ops_bf16.py, measured and as the model has it.
 
 `python experiments/unseen_kernels/reads.py` prints it.
-`record_reads.py` wrote `reads_beside.csv` on an H200: cycles of reads that 32 SMs made one after another, of 64 KiB that
-L2 holds or of 1 GiB, while a call ran again and again on the other 100 SMs.
+`record_reads.py` wrote `reads_beside.csv` on an H200: cycles of reads that 32 SMs made one after another, of 64 KiB
+that L2 holds or of 1 GiB, while a call ran again and again on the other 100 SMs.
 """
 
 from __future__ import annotations
