@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 from tiny import launch
@@ -68,12 +69,22 @@ def test_blocks_that_waited_for_an_sm_find_its_carveout() -> None:
     rows = lines(Path(__file__).parents[1] / "experiments" / "h200_microbench" / "handed_over.csv")
 
     def found(started: str, what: str) -> list[int]:
-        return [int(row[what]) for row in rows if row["started"] == started and row[what] and row["read_kib"] != "20"]
+        return [
+            int(row[what]) for row in rows if row["started"] == started and row[what] and row["read_kib"] != "20"
+        ]  # fit in L1
 
     cycles, beside = (
         {started: found(started, what) for started in ("idle", "after", "waited")}
         for what in ("cycles_of_a_pass", "late_blocks_beside")
     )
+    readme = (Path(__file__).parents[1] / "experiments" / "h200_microbench" / "README.md").read_text("utf-8")
+    for started in ("waited", "idle"):
+        for kib in (60, 120):
+            of = [
+                int(row["cycles_of_a_pass"]) for row in rows if (row["started"], row["read_kib"]) == (started, str(kib))
+            ]
+            assert f"{median(of)}" in readme
+    assert f"{min(beside['waited'])} to {max(beside['waited'])} start beside them" in readme
     for idle, after, waited in zip(cycles["idle"], cycles["after"], cycles["waited"], strict=True):
         assert 0.9 < after / idle < 1.1 and waited / idle > 2.3
     assert set(beside["idle"] + beside["after"]) == {0} and min(beside["waited"]) > 0

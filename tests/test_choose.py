@@ -132,6 +132,7 @@ def test_workspaces_that_live_together_count_together() -> None:
     assert (free.best.makespan_us, free.best.memory_bytes) == (pytest.approx(10.0), 200)
     tight = select(made, GPU, memory_bytes=np.int64(199))
     assert (tight.best.makespan_us, tight.best.memory_bytes) == (pytest.approx(20.0), 100)
+    assert type(tight.limit_bytes) is int, "as JSON needs it"
     assert [one.memory_bytes for one in free.frontier] == [100, 200]
     frugal = select(made, GPU, objective="memory")  # 20 us is no 5 % more than 10
     assert frugal.best.memory_bytes == 200

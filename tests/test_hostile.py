@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from hypothesis import strategies as st
 
 import gpusim
 from gpusim import cli, replay
+from gpusim.common.cores import in_order
 from gpusim.common.errors import InputError
-from gpusim.common.files import FREE_EXPANSION_BYTES, MAX_EXPANSION, decompressed, read_bytes
+from gpusim.common.files import FREE_EXPANSION_BYTES, MAX_EXPANSION, atomic_write, decompressed, read_bytes
 from gpusim.common.spreadsheet import csv_line, original
 from gpusim.common.tables import Column, json_text, print_line, print_table
 from gpusim.hardware.gpu import load_gpu, load_shipped_gpu
@@ -372,6 +374,24 @@ def test_nobody_waits_for_tasks_whose_answers_are_not_wanted() -> None:
     script += "found = in_order(time.sleep, [0, 86400], 2); next(found); found.close(); print('ended')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=300, check=True)
     assert done.stdout == b"ended\n"
+
+
+def _write_and_wait(folder: Path, which: int) -> None:
+    if which == 0:
+        while not list(folder.iterdir()):  # until the other one writes
+            time.sleep(0.01)
+        return
+    with atomic_write(folder / "out.json") as file:
+        file.write("half")
+        file.flush()
+        time.sleep(86400)
+
+
+def test_nothing_half_written_stays_of_tasks_that_are_ended(tmp_path: Path) -> None:
+    found = in_order(partial(_write_and_wait, tmp_path), [0, 1], 2)
+    next(found)
+    found.close()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers that are copies of their parent")

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.rows import lines
 from gpusim.cli import main
+from gpusim.commands.parallel import MEASURED_BATCHES, MEASURED_RANKS
 from gpusim.common.errors import InputError
 from gpusim.trace.file import load_trace
 from gpusim.training.networks.layers import Addition, ConvolutionLayer, Linear, Pooling, ReLU, Shape
@@ -358,6 +360,14 @@ def test_a_ring_takes_what_was_measured_among_the_most_ranks_that_are_no_more():
     assert all_reduce_us(3, [6.0], links) == 4 * 6.0
     assert all_reduce_us(4, [6.0], links) == 6 * 3.5
     assert all_gather_us(8, [8.0], links) == 7 * 3.0
+
+
+def test_what_counts_as_measured_is_what_was() -> None:
+    rows = lines(STUDY / "accuracy.csv")
+    batches = {name: [int(row["batch"]) for row in rows if row["network"] == name] for name in MEASURED_BATCHES}
+    assert {row["network"] for row in rows} == set(MEASURED_BATCHES)
+    assert {name: (min(of), max(of)) for name, of in batches.items()} == MEASURED_BATCHES
+    assert {int(row["ranks"]) for row in rows} == set(MEASURED_RANKS)
 
 
 def test_the_command(capsys):

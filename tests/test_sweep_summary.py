@@ -87,6 +87,16 @@ def test_seeds_are_no_workloads() -> None:
     )
 
 
+def test_policies_are_compared_over_seeds_that_both_have() -> None:
+    """b is better with the only seed that a has, too; and a seed without any speed is a loss."""
+    a, b = [row_of("a", "x", 1.5)], [row_of("b", "x", 1.6), row_of("b", "x", 1.0, seed=1)]
+    assert summary._wins([*a, *b], False) == ["b"]
+    assert summary.behind(b, a, False)[0] == pytest.approx(math.log(1.5 / 1.6))
+    still = [row_of("c", "x", 9.0), row_of("c", "x", 0.0, seed=1)]
+    assert summary._wins([*b, *still], False) == ["b"]
+    assert summary._wins([row_of(name, "x", 0.0) for name in "ab"], False) == ["a", "b"]
+
+
 def test_the_error_of_several_points_is_known_where_that_of_each_is() -> None:
     assert summary.model_error([row_of("a", "x", 1.0, 2.0), row_of("a", "y", 1.0, 4.0)]) == 3.0
     assert summary.model_error([row_of("a", "x", 1.0, 2.0), row_of("a", "y", 1.0)]) is None

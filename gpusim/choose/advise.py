@@ -430,11 +430,12 @@ def _in_turn(shared: _Shared, way: Setting) -> SettingResult:
 def _error_of_passes(shared: _Shared, trace: Trace, one_by_one: Result) -> HowWrong:
     """The model error of whole passes: the largest of the programs, whose own streams run beside one another."""
     gpu, source = shared.session.gpu, shared.session.recorded_on
-    of_several = [one.name for one in trace.programs if len(one.streams) > 1]
-    if not of_several:
+    if all(len(one.streams) == 1 for one in trace.programs):
         return error_band(one_by_one, trace, gpu, source)
-    alone = [select(trace, programs=[name]) for name in of_several]
-    errors = [error_band(shared.session.replay(one, AS_RECORDED), one, gpu, source) for one in alone]
+    alone = [select(trace, programs=[one.name]) for one in trace.programs]
+    ways = [AS_RECORDED if len(one.streams) > 1 else "serial" for one in trace.programs]
+    results = [shared.session.replay(one, way, keep=["placements"]) for one, way in zip(alone, ways, strict=True)]
+    errors = [error_band(result, one, gpu, source) for result, one in zip(results, alone, strict=True)]
     return max(errors, key=lambda error: inf if error.percent is None else error.percent)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.choose.judge import Candidate, gain_percent
 from gpusim.choose.plan import STREAMS, PlannedWork, as_steps, planned_trace, tensor_bytes, unknown_workspaces
 from gpusim.choose.profile import complements, contended, profile
-from gpusim.choose.search import Selection
+from gpusim.choose.search import PLAIN, Selection
 from gpusim.common.tables import (
     Column,
     counted,
@@ -225,28 +225,25 @@ def _chosen_lines(selection: Selection, result: Result) -> list[str]:
     plain, error, where, best = selection.plain, selection.error, selection.gpu.name, selection.best
     if plain is None:
         return [f"model error: {_co_run_error(selection, result).text}"]
-    alone = len(plain.plan.lanes) == 1
-    over = "one stream" if alone else "plain streams"
-    if selection.slower:
-        wanted = "which needs least memory" if selection.objective == "memory" else "whose streams were given"
-        lost = f"{-selection.expected_gain:.1f} % of the speed of {over} ({number(plain.expected_us)} µs)"
-        return [f"slower: this plan, {wanted}, is expected to lose {lost}"]
+    over = "one stream" if len(plain.plan.lanes) == 1 else "plain streams"
     predicted = f"predicted to gain {selection.gain:+.1f} % over {over} ({number(plain.expected_us)} µs)"
     if selection.simpler is not None and selection.simpler is not plain:
         more = gain_percent(selection.simpler, selection.found)
         predicted += f", {more:+.1f} % over other algorithms in the same streams"
     if error is None:
-        why = (
-            "chosen plans were measured against plain streams only"
-            if alone
-            else f"no chosen plan was measured on {where}"
-        )
+        why = f"no chosen plan was measured on {where}"
+        if PLAIN[0] not in dict(selection.baselines):
+            why = "chosen plans were measured against plain streams, which need more memory"
         return [f"the best plan found is {predicted}; {why}; model error of co-runs nobody chose: "
                 f"{_co_run_error(selection, result).text}"]  # fmt: skip
     known = (
         f"{counted(error.plans, 'chosen plan')} measured on {where} gained {error.share:.2f} times what was predicted, "
     )
     known += f"and one in ten {error.limit:.1f} points less than that"
+    if selection.slower:
+        wanted = "which needs least memory" if selection.objective == "memory" else "whose streams were given"
+        lost = f"is expected to lose {-selection.expected_gain:.1f} % of the speed of {over}"
+        return [f"slower: this plan, {wanted}, {lost}; the best plan found is {predicted} ({known})"]
     if selection.tie:
         instead = f"the recommendation is {over}"
         if selection.objective == "memory":

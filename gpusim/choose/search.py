@@ -130,8 +130,8 @@ class Selection:
 
     @property
     def slower(self) -> bool:
-        """Whether the recommended plan surely loses speed to the better of `PLAIN`, as memory or given streams ask."""
-        return self.expected_gain < -(self.error.limit if self.error is not None else 0.0)
+        """Whether the recommended plan loses more to the better of `PLAIN` than one such choice in ten errs."""
+        return self.error is not None and self.expected_gain < -self.error.limit
 
     @property
     def tie(self) -> bool:
@@ -183,6 +183,7 @@ def select(
         isinstance(memory_bytes, Integral) and not isinstance(memory_bytes, bool) and memory_bytes >= 0
     ):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
+    memory_bytes = None if memory_bytes is None else int(memory_bytes)
     known_of = {"objective": get_args(PlanObjective), "sharing": moves.SHARING, "order": ORDERS}
     for (name, known), value in zip(known_of.items(), (objective, sharing, order), strict=True):
         if not (isinstance(value, str) and value in known):
@@ -247,7 +248,7 @@ def _select(
     found = best = front[-1]
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
     inside_error, error = None, None
-    if plain is not None and plain is named.get(PLAIN[0]):  # what chosen plans were measured against
+    if PLAIN[0] in named:  # what chosen plans were measured against
         mean_us, first = moves.mean_alone_us(work, bounds), ORDERED if order == "host" else ()
         inside_error, error = (chosen_error(gpu.name, mean_us, *first, kind) for kind in KINDS)
     simpler = plain

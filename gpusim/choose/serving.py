@@ -29,6 +29,7 @@ from gpusim.trace.fields import LEAST_DURATION_US, MAX_REQUESTS
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch
 from gpusim.trace.operations import Arrivals, Kernel, LoopArrivals, PoissonArrivals, Stream, TimesArrivals
+from gpusim.trace.programs import Program
 
 ROUNDS = 2  # passes of each program that restarts, at least: in the first, programs start together [D]
 MOST_TWICE = 3_000  # kernels in one pass of the longest program: of more, each program ends once, which takes less time
@@ -74,18 +75,19 @@ def whole_passes(trace: Trace, alone_us: Mapping[str, float], gpu: GPU) -> Trace
     Under `serial` no pass begins before the one before has ended, and they begin in the order of their release.
     """
     streams = [
-        Stream(name=one.name, arrivals=one.arrivals, operations=(_whole_pass(one.name, alone_us[one.name], gpu),))
+        Stream(name=one.name, arrivals=one.arrivals, operations=(_whole_pass(one, alone_us[one.name], gpu),))
         for one in trace.programs
     ]
     return Trace(version=1, name=trace.name, device=gpu.name, streams=tuple(streams))
 
 
-def _whole_pass(program: str, us: float, gpu: GPU) -> Kernel:
-    duration_us = max(us - gpu.model.kernel_gap_us, LEAST_DURATION_US)
+def _whole_pass(program: Program, us: float, gpu: GPU) -> Kernel:
+    gap_us = 0.0 if program.arrivals is None else gpu.model.kernel_gap_us  # which replays add to kernels with arrivals
+    duration_us = max(us - gap_us, LEAST_DURATION_US)
     launch = KernelLaunch(
-        name=program, grid=(1, 1, 1), block=(32, 1, 1), registers_per_thread=16, duration_us=duration_us
+        name=program.name, grid=(1, 1, 1), block=(32, 1, 1), registers_per_thread=16, duration_us=duration_us
     )
-    return Kernel(id=program, kernel=launch)
+    return Kernel(id=program.name, kernel=launch)
 
 
 def launches_of(trace: Trace) -> dict[str, int]:

@@ -271,7 +271,7 @@ def arrivals(text: str) -> Arriving:
 
 
 def _times(path: Path) -> gpusim.TimesArrivals:
-    """Requests at the times of a file: its first column, or the column with the name of a time."""
+    """Requests at the times of a file: its only column, or the column with the name of a time."""
     import csv
 
     reader = csv.reader(read_text(path).splitlines())

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
         content = {"version": 1, "network": net.name, "cluster": cluster.name, "gpu": cluster.gpu.name}
         print_json(content | {"points": [_plain(cluster, *point) for point in found]})
     elif args.scaling:
-        _print_scaling(net, cluster, args.scaling, found)
+        _print_scaling(net, cluster, args.scaling, found, recorded=args.layers is not None)
     else:
         _print_strategies(net, cluster, *found[0], recorded=args.layers is not None)
 
@@ -151,13 +151,22 @@ def _print_strategies(
     if too_large:
         print_line(f"do not fit: {', '.join(too_large)}: more than {memory}")
     print_line(f"best: {best.strategy}" if best else "none can run")
-    least, most = MEASURED_BATCHES.get(net.name, (inf, 0.0))
-    if recorded or ranks not in MEASURED_RANKS or cluster.name != "h200" or not least <= batch <= most:
+    if recorded or not _measured(net, cluster, ranks, batch):
         print_line(f"note: {MEASURED}; this time is not validated")
 
 
+def _measured(net: Network, cluster: Cluster, ranks: int, batch: int) -> bool:
+    """Whether iterations like this one were measured, of layers with the times that ship."""
+    least, most = MEASURED_BATCHES.get(net.name, (inf, 0.0))
+    return cluster.name == "h200" and ranks in MEASURED_RANKS and least <= batch <= most
+
+
 def _print_scaling(
-    net: Network, cluster: Cluster, scaling: str, found: list[tuple[int, int, list[Projection | Impossible]]]
+    net: Network,
+    cluster: Cluster,
+    scaling: str,
+    found: list[tuple[int, int, list[Projection | Impossible]]],
+    recorded: bool,
 ) -> None:
     from gpusim.training.paradl.oracle import Impossible, fastest
 
@@ -172,4 +181,5 @@ def _print_scaling(
         rows.append((str(ranks), str(batch), *times, best.strategy if best else "-"))
     print_table(columns, rows, f"{net.name} on GPUs of {cluster.name}, {scaling} scaling: ms of an iteration")
     print_line("best: of those that fit the memory of a GPU; -: not possible, or none fits")
-    print_line(f"note: {MEASURED}; the other times are not validated")
+    some = not recorded and any(_measured(net, cluster, ranks, batch) for ranks, batch, _ in found)
+    print_line(f"note: {MEASURED}; {'the other' if some else 'these'} times are not validated")

@@ -122,7 +122,7 @@ def in_order(compute: Callable[[T], R], tasks: Sequence[T], jobs: int | None = N
             yield from pool.map(_in_worker, tasks)
         except BaseException:  # Ctrl-C, a task that failed, or a caller that needs no more: nobody waits for the rest
             for worker in list((pool._processes or {}).values()):
-                worker.kill()
+                worker.terminate()
             raise
 
 
@@ -132,8 +132,14 @@ _OF_WORKER: list[Callable[[Any], Any]] = []  # of this process, where it is a wo
 def _begin(compute: Callable[[T], R]) -> None:
     gc.freeze()  # the worker need not look through what it has of its parent
     collect_seldom()
+    signal.signal(signal.SIGTERM, _leave)
     _OF_WORKER.append(compute)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave(*_: object) -> None:
+    """End what this worker computes; a file that is half written is removed on the way."""
+    raise SystemExit
 
 
 def _leave_with_parent() -> None:

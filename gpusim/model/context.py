@@ -42,8 +42,8 @@ def _of_graphs(trace: Trace, constants: ModelConstants) -> Trace:
     """Return a trace with kernels as in a CUDA graph, and what profiles leave out, in streams of several operations.
 
     Profilers count a kernel from its start, which is a gap after the end of that before it; a call of a library is
-    recorded with all that it takes. In a graph each kernel after the first starts sooner than in a stream. Of a copy
-    between host and device, and of a small memset, they count only the time in which bytes move ([V]
+    recorded with all that it takes. In a graph kernels after a stream's first operation start sooner than in a stream.
+    Of a copy between host and device, and of a small memset, they count only the time in which bytes move ([V]
     experiments/copies).
     """
     load_us = constants.graph_latency_us - constants.launch_latency_us

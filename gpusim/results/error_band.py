@@ -354,7 +354,8 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
 
 
 def _launches_by_program(trace: Trace) -> dict[str, list[KernelLaunch]]:
-    streams = grouped(trace.streams, lambda stream: trace.program_of()[stream.name])
+    program_of = trace.program_of()
+    streams = grouped(trace.streams, lambda stream: program_of[stream.name])
     return {
         program: [launch for stream in of for op in stream.operations for launch in op.launches()]
         for program, of in streams.items()

@@ -82,19 +82,22 @@ def _least_latencies(comparison: Comparison) -> list[str]:
     }
     programs = tails[comparison.entries[0].result.policy]
     least = grouped(programs, lambda program: _least(tails, program))
-    return [
-        f"{_has(comparison[policy])} the lowest {TARGET_PERCENTILE}th percentile of latency for {' and '.join(of)}"
-        if policy
-        else f"all have the same {TARGET_PERCENTILE}th percentile of latency for {' and '.join(of)}"
-        for policy, of in least.items()
-    ]
+    found = []
+    for policies, of in least.items():
+        what = f"{TARGET_PERCENTILE}th percentile of latency for {' and '.join(of)}"
+        if len(policies) == len(tails):
+            found.append(f"all have the same {what}")
+        elif len(policies) == 1:
+            found.append(f"{_has(comparison[policies[0]])} the lowest {what}")
+        else:
+            found.append(f"{' and '.join(_name(comparison[one]) for one in policies)} have the lowest {what}")
+    return found
 
 
-def _least(tails: Mapping[str, Mapping[str, float]], program: str) -> str:
-    """The first of the policies with the lowest latency of a program; empty: all have the same."""
+def _least(tails: Mapping[str, Mapping[str, float]], program: str) -> tuple[str, ...]:
+    """The policies with the lowest latency of a program, within what is printed as +0.0 %."""
     least = min(of[program] for of in tails.values())
-    found = [policy for policy, of in tails.items() if of[program] <= least * (1.0 + SAME)]
-    return found[0] if len(found) < len(tails) else ""
+    return tuple(policy for policy, of in tails.items() if of[program] <= least * (1.0 + SAME))
 
 
 def _gain(best: Entry, comparison: Comparison) -> str:

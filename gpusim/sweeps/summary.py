@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import exp, fsum, log, sqrt
+from math import exp, fsum, inf, isfinite, log, sqrt
 from statistics import NormalDist, fmean, stdev
 from typing import NamedTuple
 
@@ -98,32 +98,42 @@ def policy_summaries(swept: Swept) -> list[PolicySummary]:
 
 def speedup_interval(of: Sequence[SweptRow]) -> tuple[float, float] | None:
     """95 % interval of the geometric mean speedup over serial of workloads, each the mean over its seeds."""
-    middle, half = mean_and_interval(list(_logs(of, "speedup_vs_serial").values()))
+    middle, half = mean_and_interval(_means((row, _log(row.figures["speedup_vs_serial"])) for row in of))
     return None if half is None else (exp(middle - half), exp(middle + half))
 
 
 def behind(of: Sequence[SweptRow], best: Sequence[SweptRow], restart: bool) -> tuple[float, float | None]:
-    """The mean lead of the best policy in the `merit`, paired by workload, and half of its 95 % interval.
+    """The mean lead of the best policy in the `merit`, paired by workload and seed, and half of its 95 % interval.
 
-    Both are relative, as differences of logarithms: 0.05 is a lead of 5 %.
+    Both are relative, as differences of logarithms: 0.05 is a lead of 5 %. The interval is over workloads.
     """
-    theirs, mine = _logs(best, merit(restart)), _logs(of, merit(restart))
-    return mean_and_interval([theirs[workload] - own for workload, own in mine.items() if workload in theirs])
+    name = merit(restart)
+    theirs = {_workload_of(row): _log(row.figures[name]) for row in best}
+    pairs = ((row, theirs.get(_workload_of(row), -inf) - _log(row.figures[name])) for row in of)
+    return mean_and_interval(_means(pairs))
 
 
-def _logs(of: Sequence[SweptRow], name: str) -> dict[tuple[Label, ...], float]:
-    """The mean logarithm of a metric of a policy over the seeds of each workload."""
-    found = tables.grouped((row for row in of if row.figures[name] > 0.0), partial(_workload_of, seeds=False))
-    return {workload: fmean(log(row.figures[name]) for row in rows) for workload, rows in found.items()}
+def _log(value: float) -> float:
+    return log(value) if value > 0.0 else -inf
+
+
+def _means(values: Iterable[tuple[SweptRow, float]]) -> list[float]:
+    """The mean of the finite values of each workload, over its seeds."""
+    finite = ((row, value) for row, value in values if isfinite(value))
+    found = tables.grouped(finite, lambda pair: _workload_of(pair[0], seeds=False))
+    return [fmean(value for _, value in pairs) for pairs in found.values()]
 
 
 def _wins(here: Sequence[SweptRow], restart: bool) -> list[Label]:
-    """The policy with the largest `merit` of each workload, or several equal ones; means over seeds."""
-    each = {policy: _logs(of, merit(restart)) for (policy,), of in grouped(here, ("policy",)).items()}
-    most: dict[tuple[Label, ...], float] = {}
-    for of in each.values():
-        most = {**most, **{workload: max(value, most.get(workload, value)) for workload, value in of.items()}}
-    return [policy for policy, of in each.items() for workload, value in of.items() if value >= most[workload] - CLOSE]
+    """The policy with the largest mean `merit` of each workload, or several equal ones, over seeds that all have."""
+    found: list[Label] = []
+    for of in tables.grouped(here, partial(_workload_of, seeds=False)).values():
+        by_policy = grouped(of, ("policy",))
+        known = [{row.labels["seed"]: _log(row.figures[merit(restart)]) for row in rows} for rows in by_policy.values()]
+        seeds = set.intersection(*map(set, known))
+        means = [fsum(logs[seed] for seed in seeds) for logs in known]
+        found += [policy for (policy,), mean in zip(by_policy, means, strict=True) if mean >= max(means) - CLOSE]
+    return found
 
 
 def model_error(of: Sequence[SweptRow]) -> float | None:
