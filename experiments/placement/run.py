@@ -189,8 +189,10 @@ class Replays:
         jitter: float = 0.0,
     ) -> None:
         self._cases, self._alone = cases, alone
+        launch_us = GPU.model.launch_latency_us + latency_us
         constants = {
-            "launch_latency_us": GPU.model.launch_latency_us + latency_us,
+            "launch_latency_us": launch_us,
+            "graph_latency_us": launch_us,  # kernels were launched one by one
             "stream_turn_us": 0.0,  # streams created in a row take no turns where there are two
             "kernel_gap_us": 0.0,  # times of kernels alone count from the end of the one before, gaps included
             "block_jitter": jitter,

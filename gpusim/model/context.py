@@ -16,7 +16,7 @@ from gpusim.model.contention import SECTORS_OF_A_MISS
 from gpusim.model.memory import lost_to_others
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, Mix, ScalingPoint, WarpStalls
-from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Copy, Kernel, Operation, Stream
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm, Copy, Host, Kernel, Operation, Stream
 
 MOST_LENGTHENED = 100_000  # launches that are remembered
 MOST_SET_BYTES = 4096  # of a memset that is no kernel of its own ([V] experiments/copies: 4,096 are, 8,192 are not)
@@ -42,7 +42,7 @@ def _of_graphs(trace: Trace, constants: ModelConstants) -> Trace:
     """Return a trace with kernels as in a CUDA graph, and what profiles leave out, in streams of several operations.
 
     Profilers count a kernel from its start, which is a gap after the end of that before it; a call of a library is
-    recorded with all that it takes. In a graph kernels after a stream's first operation start sooner than in a stream.
+    recorded with all that it takes. In a graph kernels after a stream's first one start sooner than in a stream.
     Of a copy between host and device, and of a small memset, they count only the time in which bytes move ([V]
     experiments/copies).
     """
@@ -60,7 +60,7 @@ def _of_graph(stream: Stream, constants: ModelConstants, load_us: float) -> Stre
     if not any(isinstance(op, Kernel) for op in stream.operations):
         return stream
 
-    first = stream.operations[0]
+    first = next((op for op in stream.operations if not isinstance(op, Host)), None)
 
     def later(op: Operation) -> Operation:
         if isinstance(op, Kernel):
