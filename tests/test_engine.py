@@ -114,18 +114,19 @@ def test_kernels_of_a_graph_after_its_first_start_sooner_and_take_no_turns() -> 
 
 
 def test_a_launch_of_a_graph_waits_for_memory_that_others_use() -> None:
-    """A keeps DRAM busy for half of its 10 us; b, of a graph, is let start at 5 us and reads DRAM before it does."""
+    """A keeps DRAM busy for half of its 10 us; b, of a graph, is let start meanwhile and reads DRAM before."""
     gpu = tiny(8)
     sooner = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": 0.25}))
     half = 0.5 * 10.0 * gpu.model.dram_sustained_gb_per_s * 1e3 / 8
     reads = launch(8, 11.0, threads=512).model_copy(update={"mix": Mix(dram_read_bytes=half, dram_write_bytes=0.0)})
     a = stream("a", Kernel(id="a", kind="kernel", kernel=reads))
-    b = stream("b", host("wait", 5.0), kernel("b", 1, 2.0, threads=512))
+    first = kernel("first", 1, 2.0, threads=512)
+    b = stream("b", first, host("wait", 3.0), kernel("b", 1, 2.0, threads=512))
     result = played("leftover", a, b, gpu=sooner)
     wait_us = launch_wait_us(0.5, 0.0, 0.0)
     assert wait_us == pytest.approx(2 * 0.6 * 0.25)
     assert run_of(result, "b").waited_us == pytest.approx(wait_us)
-    assert run_of(result, "b").start_us == pytest.approx(5.25 + wait_us)
+    assert run_of(result, "b").start_us == pytest.approx(run_of(result, "b").ready_us + 0.25 + wait_us)
     alone = played("leftover", b, gpu=sooner)
     assert run_of(alone, "b").waited_us == pytest.approx(0.0)
     apart = played("leftover", a, b.model_copy(update={"gpu": 1}), gpu=sooner)
@@ -133,15 +134,17 @@ def test_a_launch_of_a_graph_waits_for_memory_that_others_use() -> None:
 
 
 def test_a_launch_of_a_graph_delays_blocks_of_other_streams_that_wait_for_data() -> None:
-    """Two launches of b while a runs: 0.5 us each for the 3/4 of its time in which it waits; no block of b runs."""
+    """b2 and b3 start while a runs: 0.5 us each for the 3/4 of its time in which it waits. b is its stream's first."""
     gpu = tiny(8)
     delayed = replace(gpu, model=gpu.model.model_copy(update={"graph_latency_us": 0.25, "block_delay_us": 0.5}))
     waits = launch(2, 11.0).model_copy(update={"mix": Mix(stalls=WarpStalls(long_scoreboard=3.0, wait=1.0))})
     a = stream("a", Kernel(id="a", kernel=waits))
-    b = stream("b", host("wait", 5.0), kernel("b", 1, 2.0), kernel("b2", 1, 2.0))
+    b = stream("b", host("wait", 3.0), *(kernel(id, 1, 2.0) for id in ("b", "b2", "b3")))
     result, alone = played("leftover", a, b, gpu=delayed), played("leftover", b, gpu=delayed)
     assert run_of(result, "a").end_us == pytest.approx(11.0 + 2 * 0.75 * 0.5)
-    assert [run_of(result, id).end_us for id in ("b", "b2")] == [run_of(alone, id).end_us for id in ("b", "b2")]
+    assert [run_of(result, id).end_us for id in ("b", "b2", "b3")] == [
+        run_of(alone, id).end_us for id in ("b", "b2", "b3")
+    ]
     apart = played("leftover", a, b.model_copy(update={"gpu": 1}), gpu=delayed)
     assert run_of(apart, "a").end_us == pytest.approx(11.0)
     computes = stream("a", kernel("a", 2, 11.0))
