@@ -1,5 +1,5 @@
-// What launches_under_load.cu, other_launches.cu and delayed_blocks.cu share: a check of calls, the time, a gate, a kernel
-// that spins, and a CUDA graph of launches.
+// What launches_under_load.cu, other_launches.cu, delayed_blocks.cu and handed_over.cu share: a check of calls, the time, a
+// gate, a kernel that spins, and a CUDA graph of launches.
 #pragma once
 #include <cstdio>
 #include <cstdlib>

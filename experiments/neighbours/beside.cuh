@@ -1,4 +1,5 @@
-// A kernel that spins, and one that reads memory at a set pace beside others, for code_beside.cu and constants.cu.
+// A kernel that spins, and one that reads memory at a set pace beside others, for code_beside.cu, constants.cu and
+// ../unseen_kernels/reads_beside.cu.
 #pragma once
 #include <cstdio>
 #include <cuda_runtime.h>

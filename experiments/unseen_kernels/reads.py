@@ -24,6 +24,13 @@ GPU, RECORDED = "h200", HERE / "h200"
 TITLES = ("call on the other SMs", "DRAM busy", "L2 busy", "a read of DRAM", "model", "a read of L2", "model")
 
 
+def repeated(call: str, recordings: Recordings, times: int) -> Trace:
+    """A call so many times, its kernels one after the other."""
+    launches = [launch.model_copy(update={"stream": "main"}) for launch in recordings.op(call).kernels] * times
+    operations = tuple(Kernel(id=str(at), kernel=launch) for at, launch in enumerate(launches))
+    return Trace(name=call, device=recordings.gpu.name, streams=(Stream(name="calls", operations=operations),))
+
+
 def rows() -> Iterator[tuple[str, ...]]:
     """Calls by how much longer reads of DRAM take beside them: its loads, and the times of reads over those alone."""
     gpu = gpusim.load_gpu(GPU)
@@ -34,10 +41,9 @@ def rows() -> Iterator[tuple[str, ...]]:
         return float(row[f"{level}_cycles"]) / float(alone[f"{level}_cycles"])
 
     for row in sorted(beside, key=lambda row: -longer(row, "dram")):
-        launches = [one.model_copy(update={"stream": "main"}) for one in recordings.op(row["call"]).kernels]
-        operations = tuple(Kernel(id=str(at), kernel=launch) for at, launch in enumerate(launches))
-        kernels = session.kernels(Trace(name="call", device=GPU, streams=(Stream(name="s", operations=operations),)))
-        models = [kernels.model(launch, str(at)) for at, launch in enumerate(launches)]
+        trace = repeated(row["call"], recordings, 1)
+        kernels = session.kernels(trace)
+        models = [kernels.model(launch, op.id) for op in trace.operations() for launch in op.launches()]
         us, sms = float(row["call_us"]), int(row["sms"])
         dram = fsum(one.dram_share_us * one.blocks for one in models) / us
         l2 = fsum(one.l2_share_us * one.blocks for one in models) / us

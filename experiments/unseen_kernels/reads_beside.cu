@@ -1,28 +1,17 @@
 // Reads one after another on some SMs, of data in L2 or in DRAM, for `record_reads.py`:
 //     nvcc -O3 -arch=sm_90 -shared -Xcompiler -fPIC -cudart shared -o reads_beside.so reads_beside.cu
-#include <cuda_runtime.h>
+#include "../neighbours/beside.cuh"
 
 struct Reads {
     unsigned long long cycles, count;
 };
 
-__device__ unsigned long long now_ns() {
-    unsigned long long t;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-    return t;
-}
-
-__global__ void waits(unsigned us) {
-    unsigned long long begun = now_ns();
-    while (now_ns() - begun < us * 1000ull) {}
-}
-
 // One thread a block; every run reads other words of `words` (a power of two).
 __global__ void chases(const unsigned* from, unsigned words, unsigned us, unsigned seed, Reads* reads) {
     unsigned at = seed * 2246822519u + blockIdx.x * 3266489917u;
-    unsigned long long begun = now_ns(), count = 0;
+    unsigned long long begun = now(), count = 0;
     long long cycles = clock64();
-    while (now_ns() - begun < us * 1000ull) {
+    while (now() - begun < us * 1000ull) {
         for (int k = 0; k < 16; k++) {
             unsigned found = __ldcg(from + ((at * 2654435761u) & (words - 1)));
             at = at * 1664525u + 1013904223u + found;
@@ -34,7 +23,7 @@ __global__ void chases(const unsigned* from, unsigned words, unsigned us, unsign
 
 extern "C" {
 void wait_on(void* stream, unsigned us) {
-    waits<<<1, 1, 0, (cudaStream_t)stream>>>(us);
+    spin<<<1, 1, 0, (cudaStream_t)stream>>>(us * 1000);
 }
 
 void chase_on(void* stream, void* from, unsigned words, unsigned us, unsigned seed, void* reads, int blocks) {

@@ -1,7 +1,7 @@
 """How long reads take on 32 SMs of an H200 while a call of ops_bf16.py runs again and again on the others.
 
 `python3 record_reads.py FILE` needs PyTorch, and beside it ops_bf16.py, reads_beside.so and gate.so, which `nvcc -shared`
-makes of reads_beside.cu and of gate.cu in ../advise/recording. reads_beside.csv is what it wrote.
+makes of reads_beside.cu (with ../neighbours/beside.cuh) and of gate.cu in ../advise/recording. reads_beside.csv is what it wrote.
 """
 
 # ruff: noqa

@@ -48,8 +48,6 @@ from gpusim.lab.validate import Case, score
 from gpusim.model.contention import SECTORS_OF_A_MISS
 from gpusim.results.style import COLOURS, GREY, legend_below, new_figure, save_figure
 from gpusim.trace.edit import merge
-from gpusim.trace.format import Trace
-from gpusim.trace.operations import Kernel, Stream
 
 HERE = Path(__file__).resolve().parent
 GPU = "h100-sxm"
@@ -217,7 +215,7 @@ def beside_readers() -> Iterator[Beside]:
     session, recordings = gpusim.Session(GPU), Recordings(RECORDED, gpusim.load_gpu(GPU))
     for call, rows in grouped(lines(BESIDE), lambda row: row["call"]).items():
         (nothing,) = (float(row["us"]) for row in rows if row["beside"] == NOTHING)
-        own = _repeated(call, recordings)
+        own = reads.repeated(call, recordings, REPEATED)
         alone = session.replay(own, f"inter-sm:by=program,sms={neighbours.MODEL_SMS}", keep=())
         longest = max(alone.kernel_runs, key=lambda run: run.end_us - run.start_us)
         for row in rows:
@@ -227,13 +225,6 @@ def beside_readers() -> Iterator[Beside]:
                 ends_us = max(run.end_us for run in result.kernel_runs if run.kernel != "neighbour")
                 measured, predicted = float(row["us"]) / nothing, ends_us / alone.makespan_us
                 yield Beside(call, row["beside"], longest.bound_by, measured, predicted)
-
-
-def _repeated(call: str, recordings: Recordings) -> Trace:
-    """Some calls, one after the other."""
-    launches = [launch.model_copy(update={"stream": "main"}) for launch in recordings.op(call).kernels] * REPEATED
-    operations = tuple(Kernel(id=str(at), kernel=launch) for at, launch in enumerate(launches))
-    return Trace(name=call, device=GPU, streams=(Stream(name="calls", operations=operations),))
 
 
 def _rates(row: Mapping[str, str]) -> tuple[float, float, float]:

@@ -194,7 +194,7 @@ def work_blocks(model: KernelModel) -> float:
 
 
 def _block_us(model: KernelModel) -> float:
-    """Time of a mean block where the kernel fills the whole device alone."""
+    """Mean time of a thread block where the kernel alone fills all SMs."""
     full = model.full_load
     stretch = memory_slowdown(full.dram, full.l2, model.own_load)
     return model.unit_us * mix_times([(model.demand, model.most_resident)])[0] * stretch

@@ -73,8 +73,6 @@ JOINED = 12  # plans of a network that are made of those of its blocks, for as m
 NEAR_BEST = 0.05  # of the least makespan: what objective `memory` gives away, about half of the model's error
 PLAIN = ("streams, fastest", "serial, fastest")  # what a program has without a plan
 UNDIVIDED = "whole batches"  # the baseline of what has micro-batches
-KINDS: tuple[ChoiceKind, ChoiceKind] = ("algorithms", "plan")  # of choices: within the streams, and of all
-ORDERED: tuple[ChoiceKind, ...] = ("order",)  # of those that the host launches in an order of its own
 PlanObjective = Literal["makespan", "memory"]
 Divisions = Mapping[str, Sequence[Divided]]  # of convolutions, by id
 
@@ -249,8 +247,10 @@ def _select(
     plain = min((named[name] for name in PLAIN if name in named), key=lambda one: one.expected_us, default=None)
     inside_error, error = None, None
     if PLAIN[0] in named:  # what chosen plans were measured against
-        mean_us, first = moves.mean_alone_us(work, bounds), ORDERED if order == "host" else ()
-        inside_error, error = (chosen_error(gpu.name, mean_us, *first, kind) for kind in KINDS)
+        kinds: tuple[ChoiceKind, ChoiceKind] = ("algorithms", "plan")
+        first: tuple[ChoiceKind, ...] = ("order",) if order == "host" else ()
+        mean_us = moves.mean_alone_us(work, bounds)
+        inside_error, error = (chosen_error(gpu.name, mean_us, *first, kind) for kind in kinds)
     simpler = plain
     if objective == "memory":
         best = next(one for one in front if one.expected_us <= found.expected_us * (1.0 + NEAR_BEST))

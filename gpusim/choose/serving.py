@@ -92,8 +92,7 @@ def _whole_pass(program: Program, us: float, gpu: GPU) -> Kernel:
 
 def launches_of(trace: Trace) -> dict[str, int]:
     """Kernels of one pass of each program."""
-    of = {stream.name: sum(len(operation.launches()) for operation in stream.operations) for stream in trace.streams}
-    return {program.name: sum(of[stream] for stream in program.streams) for program in trace.programs}
+    return {name: len(launches) for name, launches in trace.launches_by_program().items()}
 
 
 def restarting(trace: Trace, alone_us: Mapping[str, float]) -> Trace:
@@ -197,7 +196,7 @@ def growing_queues(trace: Trace, session: Session) -> list[str]:
 
 
 def running_once(trace: Trace) -> list[str]:
-    """Sentences on programs without arrivals beside requests, which a replay runs once."""
+    """Notes on programs without arrivals beside programs with arrivals: a replay runs them once."""
     if not with_arrivals(trace):
         return []
     names = (one.name for one in trace.programs if one.arrivals is None)

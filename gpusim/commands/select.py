@@ -90,8 +90,7 @@ def run(args: argparse.Namespace) -> None:
         return print_json(as_json(selection))
     print_selection(selection)
     if args.out is not None:
-        print_line(
-            f"written: {args.out}; replay it with gpusim replay {args.out} --policy {selection.best.plan.policy}"
-        )
+        policy = selection.best.plan.policy
+        print_line(f"written: {args.out}; replay it with gpusim replay {args.out} --policy {policy}")
     if args.plot is not None:
         print_line(f"written: {args.plot}")

@@ -105,8 +105,8 @@ def _leave_when_closed(leash: Connection) -> None:
 def in_order(compute: Callable[[T], R], tasks: Sequence[T], jobs: int | None = None) -> Iterator[R]:
     """Compute tasks on several cores, by default on all, and yield the answers in the order of the tasks.
 
-    A worker process computes its tasks by itself, without further workers. Each gets ``compute`` once, with what the
-    tasks share: a method with its object, or a `functools.partial` of a function of a module.
+    A worker process computes its tasks by itself, without further workers. It is sent ``compute`` once, so whatever all
+    tasks share belongs there: ``compute`` may be a method of an object, or a `functools.partial` of a function.
     """
     alone = multiprocessing.parent_process() is not None
     workers = min(1 if alone else jobs or os.cpu_count() or 1, len(tasks))

@@ -275,7 +275,8 @@ class Residents:
             # none has ended
             if self.launches.unfinished[slot] == self.launches.waiting[slot] + self.launches.next_block[slot]:
                 work += self.share_ramp(slot, sm)
-        self.carveout[sm] = self.carveout_for(slot, sm)
+        if self.count[sm] == 0:
+            self.carveout[sm] = self.carveout_for(slot, sm)
         j = sm * self.width + self.count[sm]
         self.work[j] = work
         self.owner[j] = slot

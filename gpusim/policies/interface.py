@@ -341,7 +341,7 @@ class Policy(ABC):
         return False
 
     def memory_domains(self, gpu: GPU, streams: Sequence[str]) -> Domains:
-        """Sets of SMs that have slices of L2 and DRAM to themselves, with the share of the device's that each slice is.
+        """Sets of SMs with slices of L2 and DRAM of their own, each with its share of the device's L2 and DRAM.
 
         Every SM is in one of them. None: all SMs share all of it.
         """

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpusim.common import fingerprint
-from gpusim.common.tables import grouped, summed
+from gpusim.common.tables import summed
 from gpusim.hardware.gpu import GPU, gpu_names, load_gpu
 from gpusim.results.result import Result
 from gpusim.trace.format import Trace
@@ -348,18 +348,9 @@ def _source(trace: Trace, gpu: GPU, recorded_on: GPU | None) -> tuple[GPU | None
         return None, "several GPUs"
     if not within and not all(launch.counts(ALL_COUNTERS) for launch in trace.launches()):
         return None, "kernels without counters"
-    if within and any(all(launch.estimated for launch in of) for of in _launches_by_program(trace).values()):
+    if within and any(all(launch.estimated for launch in of) for of in trace.launches_by_program().values()):
         return None, "programs without counters"
     return load_gpu(name), ""
-
-
-def _launches_by_program(trace: Trace) -> dict[str, list[KernelLaunch]]:
-    program_of = trace.program_of()
-    streams = grouped(trace.streams, lambda stream: program_of[stream.name])
-    return {
-        program: [launch for stream in of for op in stream.operations for launch in op.launches()]
-        for program, of in streams.items()
-    }
 
 
 def _ships(gpu: GPU) -> bool:

@@ -62,7 +62,7 @@ class TimeAxis(NamedTuple):
 
 
 def gantt(result: Result) -> Figure:
-    """Timeline of the streams, and below it of every SM; the SMs are empty without placements."""
+    """Timelines of the streams and, below them, of all SMs; those of SMs are empty without placements."""
     rows = ROW_INCHES * min(max(2, len(result.stream_runs)), TALL_ROWS)
     with new_figure(rows + SM_PANEL_INCHES + 0.9) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(rows, SM_PANEL_INCHES))

@@ -78,6 +78,16 @@ class Trace(Strict):
         """Return every launch of the trace, each object once."""
         return {id(launch): launch for operation in self.operations() for launch in operation.launches()}.values()
 
+    def launches_by_program(self) -> dict[str, list[KernelLaunch]]:
+        """Return the kernels that one pass of each program launches, by its name."""
+        streams = {stream.name: stream for stream in self.streams}
+        return {
+            program.name: [
+                launch for name in program.streams for op in streams[name].operations for launch in op.launches()
+            ]
+            for program in self.programs
+        }
+
     def kernel_count(self) -> int:
         """Return how many kernels one pass of all streams launches."""
         return sum(len(operation.launches()) for operation in self.operations())

@@ -107,7 +107,7 @@ class Kernel(Operation):
 
 
 class ConvolutionShape(Recurring):
-    """The shape of a 2-D convolution, NCHW, one group, no dilation, the same stride both ways."""
+    """The shape of a 2-D convolution in NCHW layout: one group, no dilation, equal strides in height and width."""
 
     batch: Annotated[int, measured("images", "batch size", ge=1, le=10**6)]
     in_channels: Annotated[int, measured("channels", "input channels", ge=1, le=10**6)]

@@ -65,7 +65,7 @@ class Gpu:
         return self._queue(pointer.value, self.sm_count)
 
     def split(self, sms: int) -> tuple[Queue, Queue]:
-        """Streams on disjoint SMs, the same ones for the same number: a GPU has room for some dozens."""
+        """Streams of two green contexts, made once for each number of SMs: a GPU holds only some dozens."""
         if sms not in self._splits:
             pointers, counts = (ctypes.c_void_p * 2)(), (ctypes.c_uint * 2)()
             self._call("split", ctypes.c_uint(sms), pointers, counts)
