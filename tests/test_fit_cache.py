@@ -130,12 +130,12 @@ def test_what_an_entry_says_of_anything_but_the_fit_is_not_read(tmp_path: Path, 
     assert fits.find(launch, H200) == model
 
 
-def test_scaling_points_may_change_loads_and_turns_within_what_is_tried(tmp_path: Path, launch: KernelLaunch) -> None:
+def test_scaling_points_change_loads_turns_and_ramp_within_what_is_tried(tmp_path: Path, launch: KernelLaunch) -> None:
     plain = anchored(launch, H200)
     point = ScalingPoint(sms=32, duration_us=0.8 * confined_us(plain, 32, H200))
     told = launch.model_copy(update={"scaling": (point,)})
     fits, model = Fits(Kept(tmp_path)), fitted(told, H200)
-    assert (model.load, model.demand) != (plain.load, plain.demand)
+    assert model != plain
     fits.keep(told, H200, model)
     assert fits.find(told, H200) == model
     sound, held = kept(tmp_path), plain.demand.demands[plain.demand.bound]
@@ -147,6 +147,7 @@ def test_scaling_points_may_change_loads_and_turns_within_what_is_tried(tmp_path
         {"latency": 1.1},
         {"service_demand": 0.99 * held},
         {"service_demand": 1.1, "latency": 1.1},
+        {"ramp_work": 100.0 * max(1.0, sound["ramp_work"])},
     ):
         written(tmp_path, {**sound, **changed})
         assert fits.find(told, H200) is None, changed

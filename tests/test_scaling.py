@@ -18,6 +18,9 @@ from gpusim.calibrate.fit import anchored
 from gpusim.calibrate.kernels import Kernels
 from gpusim.calibrate.scaling import (
     LOADS,
+    MOST_COUNTED,
+    NOT_FULL,
+    RAMPS,
     TURNS,
     _changed,
     _doubt,
@@ -71,11 +74,11 @@ def test_points_that_say_what_the_model_says_change_nothing() -> None:
     assert fitted(told, H200) == model
 
 
-@pytest.mark.parametrize("factor", [0.5, 1.6])
+@pytest.mark.parametrize("factor", [0.5, 1.25])
 def test_points_find_the_loads_of_a_kernel(factor: float) -> None:
     """Times of the kernel as it would be with other loads: the fit comes near them beside the points, too."""
     model = anchored(launches()[0], H200)
-    other = _changed(model, factor, 1.0, H200)
+    other = _changed(model, H200, load=factor)
     assert other.load == model.load._replace(dram=model.load.dram * factor, l2=model.load.l2 * factor)
     told = {f"on{sms}": confined_us(other, sms, H200) for sms in (32, 72)}
     found = fitted(with_points(launches()[0], **told), H200)
@@ -85,11 +88,34 @@ def test_points_find_the_loads_of_a_kernel(factor: float) -> None:
     assert abs(confined_us(model, 16, H200) / confined_us(other, 16, H200) - 1.0) > 0.04
 
 
-@pytest.mark.parametrize("factor", [load for load in LOADS if load not in (0.0, 1.0)])
+@pytest.mark.parametrize("factor", [load for load in LOADS if 0.0 < load <= MOST_COUNTED and load != 1.0])
 def test_a_load_that_is_off_by_a_factor_that_is_tried_is_found_to_the_bit(factor: float) -> None:
-    other = _changed(anchored(launches()[0], H200), factor, 1.0, H200)
+    other = _changed(anchored(launches()[0], H200), H200, load=factor)
     told = {f"on{sms}": confined_us(other, sms, H200) for sms in (24, 80)}
     assert fitted(with_points(launches()[0], **told), H200) == other
+
+
+@pytest.mark.parametrize("busy", [0.2, 1.0])
+def test_loads_far_above_the_counted_ones_are_for_memory_that_is_not_full(busy: float) -> None:
+    model = anchored(launches()[0], H200)
+    factor = busy / model.own_load.dram
+    model = replace(model, load=model.load._replace(dram=model.load.dram * factor, l2=0.0))
+    assert model.own_load.dram == pytest.approx(busy)
+    other = _changed(model, H200, load=3.0)
+    points = tuple(ScalingPoint(sms=sms, duration_us=confined_us(other, sms, H200)) for sms in (24, 80))
+    found = _through(model, points, H200)
+    assert (found == other) == (3.0 * busy <= NOT_FULL)
+    assert found.load.dram <= model.load.dram * (3.0 if 3.0 * busy <= NOT_FULL else MOST_COUNTED) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("factor", RAMPS)
+def test_a_ramp_that_is_off_is_found(factor: float) -> None:
+    """No other factors fit better than the right one, so what is found is off by no more than the doubt about that."""
+    model = replace(anchored(launches()[0], H200), ramp_work=1.0)
+    other = _changed(model, H200, ramp=factor)
+    assert other.ramp_work == factor
+    points = tuple(ScalingPoint(sms=sms, duration_us=confined_us(other, sms, H200)) for sms in (24, 80))
+    assert _misfit(_through(model, points, H200), points, H200) <= _doubt(1.0, 1.0, factor)
 
 
 # On each of 8 SMs a block of 8 warps, so 2 on a scheduler; on 4 SMs there are 4, on 2 SMs 8.
@@ -102,7 +128,7 @@ FREE = replace(
 
 @pytest.mark.parametrize("factor", [turn for turn in TURNS if turn != 1.0])
 def test_turns_that_are_off_by_a_factor_that_is_tried_are_found_to_the_bit(factor: float) -> None:
-    other = _changed(FREE, 1.0, factor, FEW)
+    other = _changed(FREE, FEW, turn=factor)
     points = tuple(ScalingPoint(sms=sms, duration_us=confined_us(other, sms, FEW)) for sms in (2, 4))
     assert _through(FREE, points, FEW) == other
     assert other.demand.service_demand == pytest.approx(0.2 * factor)
@@ -112,7 +138,7 @@ def test_turns_that_are_off_by_a_factor_that_is_tried_are_found_to_the_bit(facto
 def test_a_load_and_turns_that_are_both_off_are_found_together(load: float, turn: float) -> None:
     """No pair fits better than the right one, so what is found is off by no more than the doubt about that."""
     model = anchored(launches()[2], H200)
-    other = _changed(model, load, turn, H200)
+    other = _changed(model, H200, load, turn)
     told = with_points(launches()[2], **{f"on{sms}": confined_us(other, sms, H200) for sms in (24, 80)})
     found = fitted(told, H200)
     assert told.scaling is not None
@@ -148,7 +174,7 @@ def test_a_misfit_is_the_sum_of_squares_of_logarithms() -> None:
 def test_a_kernel_with_another_load_takes_as_long_alone_and_moves_at_most_what_it_can() -> None:
     model = anchored(launches()[0], H200)
     for factor in (0.0, 0.5, 3.0):
-        other = _changed(model, factor, 1.0, H200)
+        other = _changed(model, H200, load=factor)
         assert other.latency_us + run_alone(other, H200)[0] == pytest.approx(model.solo_us, rel=2e-3)
         assert other.dram_share_us == min(model.dram_share_us, other.most_share_us)
         assert other.l2_share_us == min(model.l2_share_us * factor, other.most_share_us)
@@ -157,7 +183,7 @@ def test_a_kernel_with_another_load_takes_as_long_alone_and_moves_at_most_what_i
 def test_what_a_kernel_has_under_way_alone_follows_its_load() -> None:
     """DRAM binds it in the recording, and at half of its load for 0.64 of the time."""
     model = replace(anchored(launches()[0], H200), wait=MemoryWait(under_way=0.1))
-    half = _changed(model, 0.5, 1.0, H200)
+    half = _changed(model, H200, load=0.5)
     assert model.own_load.dram > 1.0 and half.own_load.dram == pytest.approx(0.641, abs=1e-3)
     assert half.wait.own_under_way == pytest.approx(half.own_load.dram * model.wait.own_under_way)
 

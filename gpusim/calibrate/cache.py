@@ -12,7 +12,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from gpusim.calibrate.fit import AGE_PREFERENCES, SPREADS, unfitted
-from gpusim.calibrate.scaling import LOADS
+from gpusim.calibrate.scaling import LOADS, RAMPS
 from gpusim.common import fingerprint
 from gpusim.common.kept import Kept, user_kept
 from gpusim.hardware.gpu import GPU
@@ -89,7 +89,7 @@ def _limits(
 ) -> dict[str, tuple[float, float]]:
     """Least and most of each number that a fit of a launch can find, from its model before the fit.
 
-    Only scaling points change the loads and turns that the counters give.
+    Only scaling points change the loads, the turns and the ramp that the counters give.
     """
     working_us = launch.duration_us - model.latency_us
     block_us = working_us / max(1.0, waves(model.blocks, model.blocks_per_sm, model.sm_count))
@@ -116,4 +116,5 @@ def _limits(
         "l2": (0.0, load.l2 * most_load),
         "service_demand": (demand.demands[demand.bound], most_time),
         "latency": (kept["service_demand"], most_time),
+        "ramp_work": (0.0, max(RAMPS) * limits["ramp_work"][1]),
     }

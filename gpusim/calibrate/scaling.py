@@ -2,8 +2,9 @@
 
 A recording on the whole GPU leaves two things in doubt: how much of a kernel's time is L2's and DRAM's, which few SMs
 load less, and how much is latency, which neighbours on an SM do not lengthen. The counters give both an estimate
-(`gpusim.calibrate.fit`); one or two times of the same kernel on a part of the SMs correct it, by one factor each. The
-recorded duration on the whole GPU stays what it is. With no points nothing changes.
+(`gpusim.calibrate.fit`); one or two times of the same kernel on a part of the SMs correct it, by one factor each. What
+does not shrink on more SMs may also be the start of the first blocks. The recorded duration on the whole GPU stays what
+it is. With no points nothing changes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 
 # factors tried on the load of L2 and DRAM
 LOADS = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 2.0, 3.0)
-TURNS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.6)  # and on what each competing warp adds to an instruction's time
+MOST_COUNTED = 1.25  # a larger factor is tried only while memory is no busier than `NOT_FULL` [D]
+NOT_FULL = 0.8
+TURNS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.6)  # with it, on what each competing warp adds to an instruction's time
+RAMPS = (0.0, 0.5, 2.0, 4.0)  # or, with it, on what the first blocks have to do before their work
 BELIEF = 0.006  # misfit that a factor of e must make good: counters are believed where points tell little [D]
 
 
@@ -65,24 +69,30 @@ def shared_out(launches: Sequence[KernelLaunch], points_us: Mapping[int, float],
 
 
 def _through(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> KernelModel:
-    """The kernel with the pair of factors on load and turns that fits its points best."""
+    """The kernel with the pair of factors, on load and turns or on load and ramp, that fits its points best."""
+    busy = max(model.own_load.dram, model.own_load.l2)
+    loads = [load for load in LOADS if load <= MOST_COUNTED or load * busy <= NOT_FULL]
+    pairs = [(load, turn, 1.0) for load, turn in product(loads, TURNS)]
+    if model.ramp_work > 0.0:
+        pairs += [(load, 1.0, ramp) for load, ramp in product(loads, RAMPS)]
     best, least = model, _misfit(model, points, gpu)
-    for load, turn in product(LOADS, TURNS):
-        if load != 1.0 or turn != 1.0:
-            changed = _changed(model, load, turn, gpu)
-            misfit = _misfit(changed, points, gpu) + _doubt(load, turn)
+    for factors in pairs:
+        if factors != (1.0, 1.0, 1.0):
+            changed = _changed(model, gpu, *factors)
+            misfit = _misfit(changed, points, gpu) + _doubt(*factors)
             if misfit < least:
                 best, least = changed, misfit
     return best
 
 
-def _changed(model: KernelModel, load: float, turn: float, gpu: GPU) -> KernelModel:
-    """The kernel with other loads and turns, as long alone on the whole GPU as before."""
+def _changed(model: KernelModel, gpu: GPU, load: float = 1.0, turn: float = 1.0, ramp: float = 1.0) -> KernelModel:
+    """The kernel with other loads, turns and ramp, as long alone on the whole GPU as before."""
     residents = model.resident_share * model.most_resident
     changed = replace(
         model,
         load=model.load._replace(dram=model.load.dram * load, l2=model.load.l2 * load),
         demand=_with_turns(model.demand, turn, residents),
+        ramp_work=model.ramp_work * ramp,
         dram_share_us=0.0,  # the slowdown that comes with the load is all that holds it back alone
         l2_share_us=0.0,
     )
@@ -111,6 +121,6 @@ def _misfit(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> flo
     return fsum(log(confined_us(model, point.sms, gpu) / point.duration_us) ** 2 for point in points)
 
 
-def _doubt(load: float, turn: float) -> float:
+def _doubt(*factors: float) -> float:
     """The penalty of departing from the counters."""
-    return BELIEF * BELIEF * (log(max(load, 0.1)) ** 2 + log(turn) ** 2)
+    return BELIEF * BELIEF * fsum(log(max(factor, 0.1)) ** 2 for factor in factors)
