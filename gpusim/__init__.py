@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Stream,
         TimesArrivals,
     )
+    from gpusim.trace.points import with_points
     from gpusim.trace.programs import Program
 
 __version__ = "0.1.0"
@@ -74,6 +75,7 @@ _NAMES = {  # what each module has of them
     "gpusim.trace.kernels": "KernelLaunch Mix",
     "gpusim.trace.operations": "Collective Convolution ConvolutionAlgorithm ConvolutionShape Copy Host "
     "Kernel LoopArrivals PoissonArrivals Stream TimesArrivals",
+    "gpusim.trace.points": "with_points",
     "gpusim.trace.programs": "Program",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -83,7 +85,7 @@ __all__ = [
     "Eviction", "Grant", "Host", "InputError", "Kernel", "KernelLaunch", "KernelView", "LoopArrivals", "Mix",
     "Part", "Partition", "PoissonArrivals", "Policy", "Program", "Result", "Session", "Stream", "Swept",
     "TimesArrivals", "Trace", "View", "advise", "compare", "import_profile", "load_gpu", "load_trace", "merge",
-    "occupancy", "pairs", "replay", "save_timeline", "select", "slowdown", "sweep", "what_if",
+    "occupancy", "pairs", "replay", "save_timeline", "select", "slowdown", "sweep", "what_if", "with_points",
 ]  # fmt: skip
 
 

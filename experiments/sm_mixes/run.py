@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, log, nan
+from math import ceil, fsum, log, nan
 from pathlib import Path
 from statistics import fmean
 
@@ -159,7 +159,7 @@ def replayed(calls: Mapping[str, tuple[Convolution, int]], sms: int, session: Se
 def progress(of: Spans, other: Spans, period_us: float) -> float:
     """Kernels while both streams run, over those that would have run alone."""
     until = min(of[-1][1], other[-1][1])
-    done = sum(min(1.0, (until - start) / (end - start)) for start, end in of if start < until)
+    done = fsum(min(1.0, (until - start) / (end - start)) for start, end in of if start < until)
     return done * period_us / until
 
 

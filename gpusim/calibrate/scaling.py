@@ -77,9 +77,10 @@ def _through(model: KernelModel, points: Sequence[ScalingPoint], gpu: GPU) -> Ke
         pairs += [(load, 1.0, ramp) for load, ramp in product(loads, RAMPS)]
     best, least = model, _misfit(model, points, gpu)
     for factors in pairs:
-        if factors != (1.0, 1.0, 1.0):
+        doubt = _doubt(*factors)
+        if 0.0 < doubt < least:
             changed = _changed(model, gpu, *factors)
-            misfit = _misfit(changed, points, gpu) + _doubt(*factors)
+            misfit = _misfit(changed, points, gpu) + doubt
             if misfit < least:
                 best, least = changed, misfit
     return best

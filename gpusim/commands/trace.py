@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import gpusim
-from gpusim.commands.arguments import as_options, gpu_from, json_flag, parts_of, read_trace, trace_from
+from gpusim.commands.arguments import as_options, gpu_from, json_flag, parts_of, read_trace, told_with, trace_from
 from gpusim.common.errors import InputError, quote
 from gpusim.common.files import TRACE_ENDINGS, require_ending, require_output
 from gpusim.common.tables import print_json, print_line, print_written
@@ -60,9 +60,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     merge = added("merge", "write traces side by side, each a program named after its file", MERGED)
     merge.add_argument("traces", nargs="+", metavar="TRACE", help=A_TRACE)
+    points = added(
+        "points",
+        "write a trace with its kernels' times on a part of the SMs, of further profiles of the program",
+        "whole.json.gz part.json.gz -o trace.json.gz",
+    )
+    points.add_argument("trace", metavar="TRACE", help="an imported profile (.json, .json.gz)")
+    points.add_argument(
+        "parts",
+        nargs="+",
+        metavar="PART",
+        help="the same on a part of the SMs, imported with --sms; one or two",
+    )
     convert = added("convert", "write the same trace as .json or .json.gz", "sample:inception_3a -o trace.json")
     convert.add_argument("trace", metavar="TRACE", help=A_TRACE)
-    for action in (new, select, merge, convert):
+    for action in (new, select, merge, points, convert):
         action.add_argument("-o", "--out", required=True, metavar="FILE", help="the trace to write (.json, .json.gz)")
     check = added(
         "check", "print whether traces are sound and their kernels can run on their GPU", "sample:inception_3a"
@@ -77,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         return _check(args.traces)
     if args.action == "new":
         return _new(args.table, args.gpu, args.out)
+    if args.action == "points":
+        return _points(args.trace, args.parts, args.out)
     paths = args.traces if args.action == "merge" else [args.trace]
     if args.action != "show":
         require_output(args.out, paths)
@@ -113,6 +127,21 @@ def _new(table: str | None, gpu: str, out: str) -> int:
         raise fault
     trace.save(out)
     print_written(out, f"{out}: {', '.join(parts_of(trace))}; replay it with gpusim replay {out}")
+    return 0
+
+
+def _points(path: str, parts: list[str], out: str) -> int:
+    from gpusim.trace.points import with_points
+
+    require_output(out, [path, *parts])
+    require_ending(out, TRACE_ENDINGS)
+    traces = [read_trace(one) for one in (path, *parts)]
+    with told_with([path, *parts]):
+        trace = with_points(traces[0], traces[1:])
+    launches = trace.launches()
+    scaled = sum(launch.scaling is not None for launch in launches)
+    trace.save(out)
+    print_written(out, f"{out}: {scaled:,} of {len(launches):,} kernels with times on a part of the SMs")
     return 0
 
 

@@ -63,7 +63,7 @@ def select(
             chosen.append(stream.model_copy(update={"operations": tuple(stay)}))
     if not chosen:
         raise InputError(None, "operations", "none of these is on these streams", "at least one operation")
-    return _checked(trace.model_copy(update={"streams": tuple(chosen)}))
+    return checked(trace.model_copy(update={"streams": tuple(chosen)}))
 
 
 def merge(traces: Sequence[Trace | str | PathLike[str]], names: Sequence[str] = (), name: str = "") -> Trace:
@@ -111,7 +111,7 @@ def merge(traces: Sequence[Trace | str | PathLike[str]], names: Sequence[str] = 
             "order": "inferred" if "inferred" in orders else next(iter(orders), None),
         }
     )
-    return _checked(whole)
+    return checked(whole)
 
 
 def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], option: str) -> Trace:
@@ -127,7 +127,7 @@ def with_settings_of(trace: Trace, settings: Mapping[str, Mapping[str, Any]], op
     streams = tuple(
         stream.model_copy(update=dict(settings.get(program_of[stream.name], {}))) for stream in trace.streams
     )
-    return _checked(trace.model_copy(update={"version": 2, "streams": streams, "programs": trace.programs}))
+    return checked(trace.model_copy(update={"version": 2, "streams": streams, "programs": trace.programs}))
 
 
 def with_operations(trace: Trace, change: Callable[[Operation], Operation]) -> Trace:
@@ -136,7 +136,7 @@ def with_operations(trace: Trace, change: Callable[[Operation], Operation]) -> T
     return trace.model_copy(update={"streams": tuple(streams)})
 
 
-def _checked(trace: Trace) -> Trace:
+def checked(trace: Trace) -> Trace:
     """Return the trace, its rules checked anew; copies of models are not."""
     with validating(Trace):
         return Trace.model_validate(trace.model_dump(), strict=False)
