@@ -4,15 +4,15 @@
 
 The programs ran as CUDA graphs on 16 to 96 SMs of an H200 (`measured.csv.gz`, by `record.py`): those of three sets of
 unseen_programs, and one of advise. Each kernel is predicted from the profile of its program, recorded on all SMs, by
-the model as it is and without two of its rules. It writes README.md, result.csv.gz and errors.png beside itself (or to
-DIR).
+the model as it is and without two of its rules; and from its time on 32 SMs besides. It writes README.md, result.csv.gz
+and errors.png beside itself (or to DIR).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, product
 from math import fsum
 from pathlib import Path
 from statistics import fmean
@@ -30,8 +30,10 @@ from gpusim.hardware.gpu import load_gpu
 from gpusim.lab.whole_models import PROFILE, ModelPredictor
 from gpusim.results.style import COLOURS, GREY, MARKERS, legend_below, new_figure, save_figure
 from gpusim.session import Session
+from gpusim.trace.edit import with_operations
 from gpusim.trace.format import Trace
-from gpusim.trace.kernels import KernelLaunch
+from gpusim.trace.kernels import KernelLaunch, ScalingPoint
+from gpusim.trace.operations import Kernel, Operation
 
 HERE = Path(__file__).resolve().parent
 MEASURED, RESULT = HERE / "measured.csv.gz", "result.csv.gz"
@@ -39,6 +41,7 @@ GPU = "h200"
 OTHERS = ("efficientnet_b0",)  # programs of advise
 SMS = (96, 64, 32, 16)
 IN_STREAMS, FELT_EARLY = "first-blocks-as-in-streams", "one-load-under-way"  # variants of the ablation
+WITH_POINT, POINT_SMS = "with a scaling point", 32  # the model, told each kernel's time on so many SMs
 DRAWN_SMS = 32
 SHORT_US, LONG_US = 2.0, 8.0  # recorded times that divide kernels
 FEW_BLOCKS = 4  # per SM, at most
@@ -73,6 +76,7 @@ class Curve:
         predicted_us: by the model.
         in_streams_us: by the model in which first blocks take as long as in a stream.
         felt_early_us: by the model in which kernels without buffers feel DRAM early, whatever they have under way.
+        with_point_us: by the model, told the time on `POINT_SMS` SMs.
     """
 
     program: str
@@ -85,6 +89,7 @@ class Curve:
     predicted_us: float
     in_streams_us: float
     felt_early_us: float
+    with_point_us: float
 
 
 # ---- predicting ------------------------------------------------------------------------------------------------------
@@ -116,14 +121,31 @@ def predicted_us(trace: Trace, session: Session, sms: int) -> list[float]:
     return [run.end_us - run.ready_us - session.gpu.model.kernel_gap_us for run in runs]
 
 
+def with_points(trace: Trace, points: Iterable[Point]) -> Trace:
+    """A program whose kernels have their times on `POINT_SMS` SMs, as far as they were measured."""
+    us, places = {point.kernel: point.us for point in points}, count()
+
+    def told(operation: Operation) -> Operation:
+        at = next(places) if isinstance(operation, Kernel) else None
+        if not isinstance(operation, Kernel) or at not in us:
+            return operation
+        scaling = (ScalingPoint(sms=POINT_SMS, duration_us=us[at]),)
+        return operation.model_copy(update={"kernel": operation.kernel.model_copy(update={"scaling": scaling})})
+
+    return with_operations(trace, told)
+
+
 def predictions(variant: str) -> dict[str, dict[str, list[float]]]:
     """Predicted times by a variant of the model, by program and SM count, in a process that does nothing else after."""
-    patch = VARIANTS[variant].patch
+    patch = VARIANTS[variant].patch if variant != WITH_POINT else None
     if patch is not None:
         patch()
-    gpu = load_gpu(GPU)
-    session = Session(gpu, gpu)
-    return {name: {str(sms): predicted_us(trace, session, sms) for sms in SMS} for name, trace in programs()}
+    gpu, points = load_gpu(GPU), measured() if variant == WITH_POINT else {}
+    session, found = Session(gpu, gpu), {}
+    for name, plain in programs():
+        trace = with_points(plain, points.get((name, POINT_SMS), ()))
+        found[name] = {str(sms): predicted_us(trace, session, sms) for sms in SMS}
+    return found
 
 
 def identity(variant: str) -> str:
@@ -136,7 +158,7 @@ def identity(variant: str) -> str:
 
 def curves() -> Iterator[Curve]:
     """All kernels that were measured, launches with one name and grid together."""
-    variants = (MODEL.name, IN_STREAMS, FELT_EARLY)
+    variants = (MODEL.name, IN_STREAMS, FELT_EARLY, WITH_POINT)
     predicted = kept("program_kernels", variants, identity, predictions)
     points = measured()
     for name, trace in programs():
@@ -146,11 +168,11 @@ def curves() -> Iterator[Curve]:
             times = [one[name][str(sms)] for one in predicted]
             kinds_of = {at: (launches[at].name, launches[at].grid) for at in us}
             for group in grouped(us, kinds_of.__getitem__).values():
-                first, count = launches[group[0]], len(group)
-                recorded = fsum(launches[at].duration_us for at in group) / count
-                means = [fsum(one[at] for at in group) / count for one in (us, *times)]
+                first, size = launches[group[0]], len(group)
+                recorded = fsum(launches[at].duration_us for at in group) / size
+                means = [fsum(one[at] for at in group) / size for one in (us, *times)]
                 kernel = short_name(first.name)[:NAME_LENGTH]
-                yield Curve(name, kernel, first.blocks, count, recorded, sms, *means)
+                yield Curve(name, kernel, first.blocks, size, recorded, sms, *means)
 
 
 def over_passes_percent() -> list[float]:
@@ -221,6 +243,17 @@ def page(rows: Sequence[Curve]) -> Mapping[str, object]:
                     ("today's", "predicted_us"),
                     ("first blocks in graphs take as long as in a stream", "in_streams_us"),
                     ("kernels without buffers feel DRAM early", "felt_early_us"),
+                )
+            ],
+        ),
+        "point": POINT_SMS,
+        "points": table(
+            ("predicted from", *(f"{sms} SMs" for sms in SMS if sms != POINT_SMS)),
+            [
+                (title, *(f"{error_percent(of, by):.1f}" for sms, of in by_sms.items() if sms != POINT_SMS))
+                for title, by in (
+                    ("the profile of all SMs", "predicted_us"),
+                    (f"that, and times on {POINT_SMS} SMs", "with_point_us"),
                 )
             ],
         ),
