@@ -14,12 +14,14 @@ from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any, TypeVar
 
 from gpusim.common.garbage import collect_seldom
 from gpusim.common.progress import unwatched
 
+RESEND_S = 1.0  # after which a worker that was told to end is told again
 FORKS = sys.platform == "linux"  # a worker begins as a copy of its parent, in milliseconds and from any script
 
 T = TypeVar("T")
@@ -121,9 +123,20 @@ def in_order(compute: Callable[[T], R], tasks: Sequence[T], jobs: int | None = N
         try:
             yield from pool.map(_in_worker, tasks)
         except BaseException:  # Ctrl-C, a task that failed, or a caller that needs no more: nobody waits for the rest
-            for worker in list((pool._processes or {}).values()):
+            begun = list((pool._processes or {}).values())
+            for worker in begun:
                 worker.terminate()
+            for worker in begun:
+                _ended(worker)
             raise
+
+
+def _ended(worker: BaseProcess) -> None:
+    """Wait for a worker that was terminated: a signal just before it waits for a task does not wake it, so again."""
+    worker.join(RESEND_S)
+    while worker.is_alive():
+        worker.terminate()
+        worker.join(RESEND_S)
 
 
 _OF_WORKER: list[Callable[[Any], Any]] = []  # of this process, where it is a worker
