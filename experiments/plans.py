@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
+import gpusim
 from experiments.rows import lines
+from experiments.study import TRACES
 from gpusim.common.files import write_table
 from gpusim.common.spreadsheet import csv_text
 from gpusim.lab.record.calls import Call
 from gpusim.lab.record.program import BuiltProgram
-from gpusim.trace.operations import Convolution
+from gpusim.trace.operations import Convolution, ConvolutionAlgorithm
 from gpusim.training.networks.steps import CONVOLUTION, CallWork
 
 
@@ -40,6 +42,27 @@ def call_in(module: str, convolution: Convolution, algorithm: str, batch: int = 
         shape.stride,
     )
     return Call(module, convolution.id, work, *algorithm.split("/"))
+
+
+def recorded(calls: Path) -> dict[str, tuple[Convolution, ConvolutionAlgorithm]]:
+    """The convolution and the recorded algorithm of each call in a list.
+
+    Args:
+        calls: the list, a line each, which starts with MODULE/OPERATION/DIRECTION/ALGORITHM.
+    """
+    names = [line.split()[0] for line in calls.read_text(encoding="utf-8").splitlines()]
+    convolutions = {
+        (module, op.id): op
+        for module in dict.fromkeys(name.split("/")[0] for name in names)
+        for op in gpusim.load_trace(TRACES / f"{module}.json.gz").operations()
+        if isinstance(op, Convolution)
+    }
+    found = {}
+    for name in names:
+        module, id, _, algorithm = name.split("/", 3)
+        op = convolutions[module, id]
+        found[name] = op, next(one for one in (op.selected, *op.alternatives) if one.algorithm == algorithm)
+    return found
 
 
 def measure(path: Path, calls: Path, plans: Path, runs: int) -> None:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from numbers import Integral
 from os import PathLike
 from typing import Any, Literal, TypeVar, get_args
 
@@ -21,6 +20,7 @@ from gpusim.calibrate.kernels import Kernels
 from gpusim.common import fingerprint
 from gpusim.common.errors import InputError, quote
 from gpusim.common.kept import user_kept
+from gpusim.common.numbers import is_whole
 from gpusim.common.progress import Step, estimated, no_step, require_step
 from gpusim.engine import replay as engine
 from gpusim.engine.code import CachedCode as CachedCode
@@ -506,7 +506,7 @@ def _plain_data(kind: Any) -> TypeAdapter[Any]:
 
 def _require_seed(seed: object) -> None:
     """Refuse a seed that is no whole number, or out of range."""
-    if not (isinstance(seed, Integral) and not isinstance(seed, bool) and 0 <= int(seed) <= MOST_SEED):
+    if not is_whole(seed, MOST_SEED):
         raise InputError(None, "seed", f"is {quote(seed)}", f"a whole number from 0 to {MOST_SEED}")
 
 
@@ -530,7 +530,7 @@ def _require_wanted(restart: object, keep: object) -> None:
 def opened(
     trace: AnyTrace, gpu: Session | AnyGPU | None, recorded_on: AnyGPU | None = None, seed: int = 0
 ) -> tuple[Trace, Session]:
-    """A trace, and a session to replay it in: the one that is given, or one on a GPU; arguments as of `replay`."""
+    """The trace and the session to replay it in: ``gpu`` if that is one, else a new one. Arguments as of `replay`."""
     found = trace_of(trace)
     if isinstance(gpu, Session):
         return found, gpu

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.l2_kept import run as study
+from experiments.plans import recorded
 from experiments.rows import from_csv
 from gpusim import load_gpu
 
@@ -31,7 +32,7 @@ def test_what_is_lost_is_predicted() -> None:
 def test_half_is_lost_where_half_as_much_again_is_touched_as_l2_keeps() -> None:
     gpu = load_gpu("h200")
     kept = gpu.model.l2_kept_share * gpu.l2_bytes
-    convolution, algorithm = study.algorithms()["inception_3b_b16/3b.1x1/fwd/IMPLICIT_PRECOMP_GEMM/TF32"]
+    convolution, algorithm = recorded(study.CALLS)["inception_3b_b16/3b.1x1/fwd/IMPLICIT_PRECOMP_GEMM/TF32"]
     own = algorithm.touched_bytes - algorithm.workspace_bytes
     shares = [study.predicted_share(convolution, algorithm, int(n * kept - own), gpu) for n in (1.0, 1.5, 2.0, 3.0)]
     assert shares == pytest.approx([0.0, 0.5, 1.0, 1.0], abs=1e-6)

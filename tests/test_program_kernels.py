@@ -31,10 +31,10 @@ def test_predictions_are_what_the_model_gives_now() -> None:
 def test_a_kernel_that_was_measured_on_a_part_of_the_sms_gets_that_time() -> None:
     trace = dict(study.programs())[QUICK]
     points = [study.Point(QUICK, study.POINT_SMS, at, 1, us) for at, us in ((0, 7.0), (2, 9.0))]
-    told = study.launches_of(study.with_points(trace, points))
+    told = study.launches_of(study.with_measured(trace, points))
     assert [launch.scaling and launch.scaling[0].duration_us for launch in told[:3]] == [7.0, None, 9.0]
     assert all(launch.scaling is None for launch in told[3:])
-    assert study.launches_of(study.with_points(trace, ())) == study.launches_of(trace)
+    assert study.launches_of(study.with_measured(trace, ())) == study.launches_of(trace)
 
 
 def test_points_make_other_numbers_of_sms_better() -> None:

@@ -19,9 +19,9 @@ from statistics import fmean
 
 import gpusim
 from experiments.markdown import table
-from experiments.plans import medians
+from experiments.plans import medians, recorded
 from experiments.rows import lines
-from experiments.study import TRACES, Run, Study
+from experiments.study import Run, Study
 from gpusim.common.files import write_table
 from gpusim.hardware.gpu import GPU
 from gpusim.lab.record.toolchain import build, run
@@ -77,23 +77,6 @@ def times_us() -> dict[str, dict[str, dict[int, float]]]:
 # ---- predicted -------------------------------------------------------------------------------------------------------
 
 
-def algorithms() -> dict[str, tuple[Convolution, ConvolutionAlgorithm]]:
-    """The convolution and the recorded algorithm of every call."""
-    names = [line.split()[0] for line in CALLS.read_text().splitlines()]
-    convolutions = {
-        (module, op.id): op
-        for module in dict.fromkeys(name.split("/")[0] for name in names)
-        for op in gpusim.load_trace(TRACES / f"{module}.json.gz").operations()
-        if isinstance(op, Convolution)
-    }
-    found = {}
-    for name in names:
-        module, id, _, algorithm = name.split("/", 3)
-        op = convolutions[module, id]
-        found[name] = op, next(one for one in (op.selected, *op.alternatives) if one.algorithm == algorithm)
-    return found
-
-
 def predicted_share(convolution: Convolution, algorithm: ConvolutionAlgorithm, other_bytes: int, gpu: GPU) -> float:
     """Share of what a call takes longer cold that the model adds where another touches so many bytes; 0 if nothing."""
     if algorithm.warm_us is None or algorithm.cold_us is None or algorithm.cold_us <= algorithm.warm_us:
@@ -111,7 +94,7 @@ def predicted_share(convolution: Convolution, algorithm: ConvolutionAlgorithm, o
 
 def lost(times: Mapping[str, Mapping[str, Mapping[int, float]]], gpu: GPU) -> Iterable[Lost]:
     """What is lost after each size, over all calls."""
-    known = algorithms()
+    known = recorded(CALLS)
     for others, calls in times.items():
         sizes = sorted(next(iter(calls.values())))
         most = {op: us[sizes[-1]] - us[0] for op, us in calls.items()}

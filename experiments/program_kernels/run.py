@@ -34,6 +34,7 @@ from gpusim.trace.edit import with_operations
 from gpusim.trace.format import Trace
 from gpusim.trace.kernels import KernelLaunch, ScalingPoint
 from gpusim.trace.operations import Kernel, Operation
+from gpusim.trace.points import with_point
 
 HERE = Path(__file__).resolve().parent
 MEASURED, RESULT = HERE / "measured.csv.gz", "result.csv.gz"
@@ -121,7 +122,7 @@ def predicted_us(trace: Trace, session: Session, sms: int) -> list[float]:
     return [run.end_us - run.ready_us - session.gpu.model.kernel_gap_us for run in runs]
 
 
-def with_points(trace: Trace, points: Iterable[Point]) -> Trace:
+def with_measured(trace: Trace, points: Iterable[Point]) -> Trace:
     """A program whose kernels have their times on `POINT_SMS` SMs, as far as they were measured."""
     us, places = {point.kernel: point.us for point in points}, count()
 
@@ -129,8 +130,7 @@ def with_points(trace: Trace, points: Iterable[Point]) -> Trace:
         at = next(places) if isinstance(operation, Kernel) else None
         if not isinstance(operation, Kernel) or at not in us:
             return operation
-        scaling = (ScalingPoint(sms=POINT_SMS, duration_us=us[at]),)
-        return operation.model_copy(update={"kernel": operation.kernel.model_copy(update={"scaling": scaling})})
+        return with_point(operation, ScalingPoint(sms=POINT_SMS, duration_us=us[at]))
 
     return with_operations(trace, told)
 
@@ -143,7 +143,7 @@ def predictions(variant: str) -> dict[str, dict[str, list[float]]]:
     gpu, points = load_gpu(GPU), measured() if variant == WITH_POINT else {}
     session, found = Session(gpu, gpu), {}
     for name, plain in programs():
-        trace = with_points(plain, points.get((name, POINT_SMS), ()))
+        trace = with_measured(plain, points.get((name, POINT_SMS), ()))
         found[name] = {str(sms): predicted_us(trace, session, sms) for sms in SMS}
     return found
 

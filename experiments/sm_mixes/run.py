@@ -18,9 +18,10 @@ from statistics import fmean
 
 import gpusim
 from experiments.markdown import table
+from experiments.plans import recorded
 from experiments.rows import lines
 from experiments.scatter import predicted_over_measured
-from experiments.study import TRACES, Run, Study
+from experiments.study import Run, Study
 from gpusim import Grant, Partition, Policy, Session, View
 from gpusim.common.files import write_table
 from gpusim.hardware.gpu import GPU
@@ -118,15 +119,9 @@ def timelines() -> dict[tuple[int, str, str], dict[str, Spans]]:
 
 def convolutions(gpu: GPU) -> dict[str, Convolution]:
     """Every call as it was recorded; it finds its own data in L2, as it repeats."""
-    names = [line.split()[0] for sms in SMS for line in calls_of(sms).read_text().splitlines()]
-    modules = {name.split("/")[0] for name in names}
-    known = {m: {op.id: op for op in gpusim.load_trace(TRACES / f"{m}.json.gz").operations()} for m in modules}
+    calls = {name: call for sms in SMS for name, call in recorded(calls_of(sms)).items()}
     found = {}
-    for name in names:
-        module, id, _, algorithm = name.split("/", 3)
-        op = known[module][id]
-        assert isinstance(op, Convolution)
-        one = next(one for one in (op.selected, *op.alternatives) if one.algorithm == algorithm)
+    for name, (op, one) in calls.items():
         assert one.warm_us is not None
         kernels = taking(one.kernels, one.warm_us - gpu.model.event_overhead_us)
         repeated = one.model_copy(update={"kernels": kernels, "warm_us": None, "cold_us": None})
@@ -176,6 +171,7 @@ def duration_us(alone: Spans) -> float:
 def mixes(session: Session) -> Iterator[Mix]:
     """All pairs."""
     measured, known = timelines(), convolutions(session.gpu)
+    model_by = {name: model_of(call, session) for name, call in known.items()}
     alone = {(sms, a): spans["a"] for (sms, a, b), spans in measured.items() if not b}
     predicted = {
         (sms, a): replayed({"a": (known[a], len(spans))}, sms, session)["a"] for (sms, a), spans in alone.items()
@@ -186,7 +182,7 @@ def mixes(session: Session) -> Iterator[Mix]:
         first, second = sorted("ab", key=lambda name: real[name][0][0])
         call = {"a": a, "b": b}
         model = replayed({name: (known[call[name]], len(real[name])) for name in (first, second)}, sms, session)
-        models = [model_of(known[one], session) for one in (a, b)]
+        models = [model_by[a], model_by[b]]
         blocks = models[0].blocks / sms, models[1].blocks / sms
         needed = [sum(ceil(n) * m.need[r] for n, m in zip(blocks, models, strict=True)) for r in range(4)]
         fits = all(n <= most for n, most in zip(needed, session.gpu.limits.capacity, strict=True))

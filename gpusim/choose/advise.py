@@ -379,7 +379,7 @@ class _Shared:
 
     @cached_property
     def asked(self) -> str:
-        """A hash of all that results of settings depend on beside the trace and the session."""
+        """A hash of everything else that the results depend on, besides the trace and the session."""
         return fingerprint.data([self.alone_us, self.free, self.restarts, fingerprint.files([VALIDATED])])
 
     @cached_property

@@ -19,11 +19,13 @@ MOST_RETURNS = 8  # that stand for all of a kind
 
 
 class Return(NamedTuple):
-    """Kernels that come again."""
+    """Kernels of one kind that run again."""
 
     share: float  # of the time in which the kernels of their kind wait for code, 0 to 1
-    moved: float  # by DRAM for other kernels of the program since they came last, relative to what L2 keeps
-    us: float  # since then, the program isolated
+    moved: (
+        float  # bytes from and to DRAM for other kernels of the program since the last run, relative to what L2 keeps
+    )
+    us: float  # time since the last run, the program isolated
 
 
 class Others(NamedTuple):
@@ -90,7 +92,7 @@ def moved(model: KernelModel, gpu: GPU) -> float:
 
 
 def returns_of(models: Sequence[KernelModel], gpu: GPU, us: float) -> list[tuple[float, float]]:
-    """Of each kernel of a pass, how it comes again: `Return.moved` and `Return.us`."""
+    """For each kernel of a pass, the DRAM traffic and the time since its last run: `Return.moved` and `Return.us`."""
     each = [moved(model, gpu) for model in models]
     scale = us / fsum(model.solo_us for model in models)
     last: dict[str, tuple[float, float]] = {}  # moved until it ended, and when it started

@@ -208,7 +208,7 @@ def _over(gpu: GPU, own: _Known, other: _Known, pace: float, parts: _Parts | Non
 
 
 def _parts(setting: str | Setting, gpu: GPU) -> _Parts | None:
-    """SMs of each program; None: both may use all."""
+    """The SMs of each program, or None where both may use all."""
     text = setting.policy if isinstance(setting, Setting) else setting
     if isinstance(setting, Setting) and setting.priorities:
         raise InputError(None, "setting", f"is {quote(str(setting))}; priorities are not estimated", WAYS)
@@ -287,7 +287,7 @@ def _known(session: Session, trace: Trace) -> _Known:
 
 
 class _Run(NamedTuple):
-    """A kernel of a pass, and how it comes again."""
+    """A kernel of a pass, with the DRAM traffic and the time since its last run, as in `Return`."""
 
     model: KernelModel
     moved: float

@@ -168,7 +168,7 @@ def _costs(session: Session, device: str, both: Sequence[KernelLaunch]) -> tuple
 
 
 def _shared(expected: Mapping[str, float], took_us: float, isolated_us: float | None) -> dict[str, float]:
-    """What each cause cost the kernel: the expected costs, scaled to its time beyond the isolated one, if known."""
+    """The cost of each cause to the kernel: the expected one, scaled to its time beyond the isolated one, if known."""
     whole = fsum(expected.values())
     excess_us = min(whole, took_us) if isolated_us is None else max(0.0, took_us - isolated_us)
     if whole <= LEAST_EXPECTED * excess_us:

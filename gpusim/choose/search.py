@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from numbers import Integral
 from typing import Literal, get_args
 
 from gpusim.choose import moves
@@ -52,6 +51,7 @@ from gpusim.choose.streams import (
     units,
 )
 from gpusim.common.errors import InputError, quote
+from gpusim.common.numbers import is_whole
 from gpusim.common.progress import Step, no_step, require_step
 from gpusim.hardware.gpu import GPU
 from gpusim.session import AnyGPU, AnyTrace, Session, opened
@@ -177,9 +177,7 @@ def select(
     """
     require_step(step)
     trace, session = opened(trace, gpu, recorded_on)
-    if memory_bytes is not None and not (
-        isinstance(memory_bytes, Integral) and not isinstance(memory_bytes, bool) and memory_bytes >= 0
-    ):
+    if memory_bytes is not None and not is_whole(memory_bytes):
         raise InputError(None, "memory_bytes", f"is {quote(memory_bytes)}", "a number of bytes, 0 or more, or None")
     memory_bytes = None if memory_bytes is None else int(memory_bytes)
     known_of = {"objective": get_args(PlanObjective), "sharing": moves.SHARING, "order": ORDERS}

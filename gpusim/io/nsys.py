@@ -291,7 +291,7 @@ class _Export:
         self.found.label_by_nesting(spans)
 
     def _syncs(self) -> None:
-        """Waits of streams for events, where nsys recorded which record each waits for; and waits of the host."""
+        """Read the waits of streams for events, where nsys recorded which event, and the waits of the host."""
         if SYNCS not in self.tables:
             return
         records = self._records()

@@ -1,4 +1,4 @@
-"""The bytes of a profile: plain or gzip, bounded, with progress where somebody watches."""
+"""Read a profile, plain or gzip, up to a limit of bytes; show progress on a terminal."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Table:
 
 @contextmanager
 def _appended(path: Path) -> Iterator[None]:
-    """Add to an exception raised in the block that the rows written so far are kept."""
+    """Raise an OSError of the block as an InputError, which says that the rows written so far are kept."""
     try:
         yield
     except OSError as error:

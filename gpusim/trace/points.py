@@ -47,10 +47,16 @@ def _with(whole: Trace, part: Trace) -> Trace:
         mine, other = next(theirs)
         if (mine.name, mine.grid, mine.block) != (other.name, other.grid, other.block):
             return operation
-        points = (*(mine.scaling or ()), ScalingPoint(sms=sms, duration_us=other.duration_us))
-        return operation.model_copy(update={"kernel": mine.model_copy(update={"scaling": points})})
+        return with_point(operation, ScalingPoint(sms=sms, duration_us=other.duration_us))
 
     return with_operations(whole, pointed)
+
+
+def with_point(operation: Kernel, point: ScalingPoint) -> Kernel:
+    """A kernel with one scaling point more."""
+    launch = operation.kernel
+    scaling = (*(launch.scaling or ()), point)
+    return operation.model_copy(update={"kernel": launch.model_copy(update={"scaling": scaling})})
 
 
 def _sms_of(part: Trace) -> int:

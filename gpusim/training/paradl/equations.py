@@ -53,7 +53,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links as each kind of collective sees them: libraries reach a different rate for each."""
+    """The link for each kind of collective: libraries reach a different bandwidth in each."""
 
     all_reduce: Link
     all_gather: Link
